@@ -131,7 +131,7 @@ def locked(path: Path) -> Iterator[None]:
 def run(command: list[str | Path], log: Path, what: str, remedy: str) -> None:
     """Run a command, its output to the end of `log`; on failure show the last lines."""
     clean = {name: value for name, value in os.environ.items() if name not in STRAY_VARIABLES}
-    clean.update(PIP_DISABLE_PIP_VERSION_CHECK="1", PIP_NO_INPUT="1")
+    clean.update(PIP_DISABLE_PIP_VERSION_CHECK="1", PIP_NO_INPUT="1", PIP_PROGRESS_BAR="off")
     with log.open("a", encoding="utf-8") as output:
         output.write(f"$ {' '.join(map(str, command))}\n")
         output.flush()

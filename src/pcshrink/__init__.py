@@ -1,0 +1,25 @@
+"""pcshrink: smaller and faster PyTorch networks by Progressive Channel-Shrinking."""
+
+from pcshrink.config import ShrinkConfig
+from pcshrink.errors import ShrinkError
+from pcshrink.profile import profile
+from pcshrink.shrinker import Shrinker, attach_, detach_
+from pcshrink.surgery.compact import compact
+from pcshrink.surgery.fold import fold
+from pcshrink.surgery.plan import PrunePlan
+from pcshrink.surgery.verify import verify
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "PrunePlan",
+    "ShrinkConfig",
+    "ShrinkError",
+    "Shrinker",
+    "attach_",
+    "compact",
+    "detach_",
+    "fold",
+    "profile",
+    "verify",
+]

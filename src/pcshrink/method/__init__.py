@@ -1,0 +1,1 @@
+"""The paper and nothing else: tensors in, tensors out."""

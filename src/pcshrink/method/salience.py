@@ -1,0 +1,59 @@
+"""The salience generator: GAP, FC, BatchNorm, ReLU, FC, hard sigmoid."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+MIN_HIDDEN = 8
+
+
+def hidden_width(channels: int, reduction: int) -> int:
+    """Width between the two layers: the layer's output width over ``reduction``, at least 8."""
+    return max(channels // reduction, MIN_HIDDEN)
+
+
+def pool(x: Tensor, axis: int) -> Tensor:
+    """Mean over everything but the batch and the channels: (B, ..., C, ...) -> (B, C)."""
+    dims = [d for d in range(1, x.ndim) if d != axis % x.ndim]
+    wide = torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
+    return x.mean(dim=dims, dtype=wide) if dims else x.to(wide)
+
+
+class SalienceGenerator(nn.Module):
+    """Gives every channel of a layer a weight in [0, 1] from the layer's pooled input.
+
+    Args:
+        in_features: Channels of the layer's input.
+        channels: Channels of the layer's output.
+        hidden: Width between the two linear layers.
+        init_salience: Where every salience starts.
+        norm: BatchNorm1d before the ReLU.
+    """
+
+    def __init__(
+        self, in_features: int, channels: int, hidden: int, init_salience: float = 0.9, *, norm: bool = True
+    ) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(in_features, hidden, bias=not norm)
+        self.norm = nn.BatchNorm1d(hidden) if norm else None
+        self.fc2 = nn.Linear(hidden, channels)
+        nn.init.normal_(self.fc2.weight, std=0.01)
+        # The hard sigmoid is z / 6 + 1 / 2, so this bias starts it at init_salience, where it still has a gradient.
+        nn.init.constant_(self.fc2.bias, 6 * (init_salience - 0.5))
+
+    def forward(self, pooled: Tensor) -> Tensor:
+        """(B, C_in) -> salience (B, C_out), in float32 or wider whatever autocast says."""
+        with torch.autocast(pooled.device.type, enabled=False):
+            hidden = self.fc1(pooled.to(self.fc1.weight.dtype))
+            return F.hardsigmoid(self.fc2(F.relu(self._normalise(hidden))))
+
+    def _normalise(self, hidden: Tensor) -> Tensor:
+        if self.norm is None:
+            return hidden
+        if self.training and hidden.shape[0] == 1:  # no batch statistics from a single sample
+            norm = self.norm
+            return F.batch_norm(hidden, norm.running_mean, norm.running_var, norm.weight, norm.bias, eps=norm.eps)
+        normalised: Tensor = self.norm(hidden)
+        return normalised

@@ -1,0 +1,332 @@
+"""What a training loop holds: attach, penalty, step, plan, mask."""
+
+from __future__ import annotations
+
+import fnmatch
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from pcshrink.config import ShrinkConfig
+from pcshrink.errors import ConfigError, NoSitesError, PlanMismatchError, SalienceError
+from pcshrink.method import schedule, select
+from pcshrink.method.gate import Gate
+from pcshrink.method.mask import keep_mask
+from pcshrink.method.penalty import shrinking_loss
+from pcshrink.surgery.attach import add_gates_, find_gates, remove_gates_
+from pcshrink.surgery.compact import check_plan, mask_gate_
+from pcshrink.surgery.coupling import Coupling
+from pcshrink.surgery.discover import discover
+from pcshrink.surgery.graph import unwrap
+from pcshrink.surgery.plan import GATE, PrunePlan, gate_specs, make_plan
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Member:
+    """One gate of a group: which of its channels stand for which channel of the group."""
+
+    gate: Gate
+    places: Tensor  # channel of the gate
+    units: Tensor  # channel of the group
+
+
+class Group:
+    """Channels that leave together, as a user sees them."""
+
+    def __init__(
+        self, name: str, channels: int, writers: tuple[str, ...], readers: tuple[str, ...], k: int, members: list[Member]
+    ) -> None:
+        self.name = name
+        self.channels = channels
+        self.writers = writers
+        self.readers = readers
+        self.k = k
+        self.members = members
+
+    @property
+    def running(self) -> Tensor:
+        """The running salience (C,), mean over the group's gates."""
+        return self.gather([m.gate.running for m in self.members])
+
+    def gather(self, values: list[Tensor]) -> Tensor:
+        """Mean over the gates of values (..., gate channels), brought to the group's own order: (..., C)."""
+        total = values[0].new_zeros(*values[0].shape[:-1], self.channels)
+        counts = values[0].new_zeros(self.channels)
+        for member, value in zip(self.members, values, strict=True):
+            total = total.index_add(-1, member.units, value[..., member.places])
+            counts = counts.index_add(0, member.units, torch.ones_like(member.units, dtype=counts.dtype))
+        return total / counts
+
+    def __repr__(self) -> str:
+        """Name, width and writers."""
+        return f"Group({self.name!r}, channels={self.channels}, k={self.k}, writers={list(self.writers)})"
+
+
+def attach_(model: nn.Module, example_input: Any, config: ShrinkConfig | None = None) -> Shrinker:
+    """Put salience gates on everything in a model that can shrink.
+
+    The model keeps its class, its names and its outputs' shapes; every group was proven on a copy before this returns.
+
+    Args:
+        model: Any module; it is changed in place.
+        example_input: A tensor, or a tuple of arguments, as the model's forward takes them.
+        config: The settings; the defaults push half of the channels of every group.
+
+    Raises:
+        NoSitesError: Nothing can shrink, or a pattern matches nothing.
+        TraceError: The model does not run on the example input.
+
+    >>> import torch, pcshrink as pcs
+    >>> net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Conv2d(8, 4, 3))
+    >>> pcs.attach_(net, torch.randn(2, 3, 16, 16)).groups
+    [Group('0', channels=8, k=4, writers=['0'])]
+    """
+    config = config or ShrinkConfig()
+    if not isinstance(config, ShrinkConfig):
+        message = f"config must be a ShrinkConfig, got {type(config).__name__}"
+        raise ConfigError(message)
+    base = unwrap(model)
+    coupling = discover(base, example_input, config)
+    shrinker = Shrinker(base, coupling, config)
+    log.info("%d groups with %d channels can shrink, %d layers stay whole", len(coupling.groups),
+             sum(g.channels for g in coupling.groups), len(coupling.refused))  # fmt: skip
+    return shrinker
+
+
+def detach_(model: nn.Module) -> nn.Module:
+    """Take every gate off again: the original model with its original state_dict keys, weights as trained."""
+    remove_gates_(unwrap(model))
+    return model
+
+
+class Shrinker:
+    """Holds the groups of one model and drives them; made by ``attach_``.
+
+    Attributes:
+        model: The gated model.
+        groups: The groups that shrink.
+        refused: Module name -> why its output channels stay.
+        steps: Optimizer steps taken so far.
+        lam_base: The shrinking rate that the schedule ends with.
+    """
+
+    def __init__(self, model: nn.Module, coupling: Coupling, config: ShrinkConfig) -> None:
+        self.model, self.coupling, self.config = model, coupling, config
+        specs = gate_specs(coupling, config.reduction, config.generator_norm)
+        present = find_gates(model)
+        self._specs = {
+            site: (present[spec.module].spec if spec.module in present else spec, own, fed)
+            for site, (spec, own, fed) in specs.items()
+        }
+        gates = add_gates_(model, [spec for spec, _, _ in self._specs.values()], config.init_salience)
+        self.gates = {site.module: gates[site.module] for site in self._specs}
+        self.groups = list(self._make_groups())
+        self.refused = dict(coupling.refused)
+        self.steps = 0
+        self.lam_base = config.lam or schedule.base_rate(
+            config.multiple, config.total_steps, config.lr, config.momentum, config.power
+        )
+        self._selected: list[Tensor] | None = None
+        if config.method == "truncate":
+            for group in self.groups:
+                for member in group.members:
+                    member.gate.truncated = round(group.k / group.channels * member.gate.spec.channels)
+
+    def _make_groups(self) -> Iterator[Group]:
+        device = next(iter(self.gates.values())).running.device
+        for group in self.coupling.groups:
+            number = np.full(self.coupling.ledger.count, -1)
+            number[group.roots] = np.arange(group.channels)
+            members = []
+            for site in group.sites:
+                units = number[self.coupling.root[self._specs[site][1]]]
+                places = np.flatnonzero(units >= 0)
+                members.append(
+                    Member(
+                        self.gates[site.module],
+                        torch.as_tensor(places, device=device),
+                        torch.as_tensor(units[places], device=device),
+                    )
+                )
+            k = select.count(self._ratio(group.writers), group.channels, self.config.min_channels, self.config.align)
+            yield Group(group.name, group.channels, group.writers, group.readers, k, members)
+
+    def _ratio(self, writers: tuple[str, ...]) -> float:
+        if not isinstance(self.config.ratio, Mapping):
+            return self.config.ratio
+        for pattern, ratio in self.config.ratio.items():
+            if any(fnmatch.fnmatchcase(w, pattern) for w in writers):
+                return ratio
+        return 0.0
+
+    @property
+    def lam(self) -> float:
+        """The shrinking rate lambda(t) at the current step."""
+        return schedule.rate(self.lam_base, self.steps, self.config.total_steps, self.config.power)
+
+    def selected(self) -> list[Tensor]:
+        """For each group, which channels are being pushed down (bool, (C,)), by the running salience."""
+        if self._selected is None:
+            running = [g.running for g in self.groups]
+            if self.config.method == "lasso":
+                self._selected = [torch.ones_like(r, dtype=torch.bool) for r in running]
+            elif self.config.scope == "global":
+                least = [min(self.config.min_channels, g.channels) for g in self.groups]
+                self._selected = select.lowest_globally(running, sum(g.k for g in self.groups), least)
+            else:
+                self._selected = [select.lowest(r, g.k) for r, g in zip(running, self.groups, strict=True)]
+        return self._selected
+
+    def shrinking_loss(self) -> Tensor:
+        """R, before it is weighted: the salience of the selected channels over all groups and gates, mean over the batch.
+
+        Raises:
+            SalienceError: There was no training forward pass since the last step, or it kept no gradient.
+        """
+        saliences = self._saliences()
+        if self.config.policy == "input" and self.config.method == "shrink":
+            return self._loss_by_input(saliences)
+        weights = {gate: torch.zeros_like(gate.running) for gate in saliences}
+        for group, chosen in zip(self.groups, self.selected(), strict=True):
+            for member in group.members:
+                picked = chosen[member.units].to(member.gate.running.dtype)
+                weights[member.gate].index_add_(0, member.places, picked)
+        terms = [
+            shrinking_loss(one, weights[gate]) / len(several) for gate, several in saliences.items() for one in several
+        ]
+        return torch.stack(terms).sum()
+
+    def _loss_by_input(self, saliences: dict[Gate, tuple[Tensor, ...]]) -> Tensor:
+        total = []
+        for group in self.groups:
+            calls = min(len(saliences[m.gate]) for m in group.members)
+            for call in range(calls):
+                values = [saliences[m.gate][call] for m in group.members]
+                chosen = select.lowest(group.gather(values).detach(), group.k)
+                for member, value in zip(group.members, values, strict=True):
+                    total.append(shrinking_loss(value[:, member.places], chosen[:, member.units]) / calls)
+        return torch.stack(total).sum()
+
+    def _saliences(self) -> dict[Gate, tuple[Tensor, ...]]:
+        found = {}
+        for name, gate in self.gates.items():
+            if not gate.recorded:
+                message = (
+                    f"penalty() needs a forward pass in training mode first; the gate of {name!r} has seen none since "
+                    "the last step(). Call model.train(), run the model, then penalty()."
+                )
+                raise SalienceError(message)
+            if torch.is_grad_enabled() and not all(s.requires_grad for s in gate.recorded):
+                message = (
+                    f"the salience of {name!r} carries no gradient, so the penalty could not act. The forward pass ran "
+                    "under no_grad, in reentrant activation checkpointing (use use_reentrant=False), or the gates are frozen."
+                )
+                raise SalienceError(message)
+            found[gate] = gate.recorded
+        return found
+
+    def penalty(self) -> Tensor:
+        """lambda(t) R: add it to the task loss after the forward pass of every training step."""
+        loss = self.shrinking_loss()
+        return loss * (0.0 if self.config.method == "truncate" else self.lam)
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Take the batch into the running salience and advance the schedule; call it after ``optimizer.step()``."""
+        means = {gate: gate.batch_mean() for gate in self.gates.values()}
+        seen = {gate: mean for gate, mean in means.items() if mean is not None}
+        if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1 and seen:
+            flat = torch.cat([mean.float() for mean in seen.values()])
+            dist.all_reduce(flat)
+            parts = (flat / dist.get_world_size()).split([len(m) for m in seen.values()])
+            seen = dict(zip(seen, parts, strict=True))
+        for gate, mean in seen.items():
+            gate.update_running(mean, self.config.alpha)
+        self.steps += 1
+        self._selected = None
+
+    def param_groups(self, weight_decay: float) -> list[dict[str, Any]]:
+        """Parameters for an optimizer: matrices with weight decay; biases, norms and other vectors without."""
+        decayed, plain = [], []
+        for parameter in self.model.parameters():
+            if parameter.requires_grad:
+                (decayed if parameter.ndim > 1 else plain).append(parameter)
+        return [{"params": decayed, "weight_decay": weight_decay}, {"params": plain, "weight_decay": 0.0}]
+
+    def plan(self, keep: Mapping[str, Tensor] | None = None) -> PrunePlan:
+        """What stays: by default the channels whose running salience is above the threshold.
+
+        Args:
+            keep: Group name -> bool tensor, True = the channel stays; groups not named stay whole.
+        """
+        if keep is None:
+            keep = {g.name: self._keep(g) for g in self.groups}
+        known = {g.name: g for g in self.groups}
+        flags = {}
+        for name, mask in keep.items():
+            if name not in known:
+                message = f"no group is called {name!r}; the groups are {', '.join(known)}"
+                raise PlanMismatchError(message)
+            flag = np.asarray(torch.as_tensor(mask).cpu(), dtype=bool)
+            if flag.shape != (known[name].channels,) or not flag.any():
+                message = f"keep[{name!r}] must mark at least one of {known[name].channels} channels, got shape {flag.shape}"
+                raise PlanMismatchError(message)
+            flags[name] = flag
+        shapes = {n: tuple(t.shape) for n, t in (*self.model.named_parameters(), *self.model.named_buffers())}
+        return make_plan(self.coupling, shapes, self._specs, flags)
+
+    def _keep(self, group: Group) -> Tensor:
+        if self.config.method == "truncate":
+            return ~select.lowest(group.running, group.k)
+        return keep_mask(group.running, self.config.threshold, self.config.min_channels, self.config.align)
+
+    def mask_(self, plan: PrunePlan) -> None:
+        """Force the plan's dead channels to zero in the gated model, from now on: the "masked" model."""
+        check_plan(self.model, plan)
+        gates = find_gates(self.model)
+        for spec in plan.gates:
+            prefix = f"{spec.module}.{GATE}." if spec.module else f"{GATE}."
+            if spec.module not in gates:
+                message = f"the plan belongs to another model: there is no gate at {spec.module!r}"
+                raise PlanMismatchError(message)
+            own, fed = (plan.tensors[prefix + key][0] for key in ("mask", "input_mask"))
+            mask_gate_(gates[spec.module], own, fed)
+
+    def unmask_(self) -> None:
+        """Take the mask off again."""
+        for gate in self.gates.values():
+            gate.masked = False
+
+    def state_dict(self) -> dict[str, Any]:
+        """Step and settings; the running saliences are in the model's own state_dict."""
+        return {"steps": self.steps, "lam_base": self.lam_base, "config": self.config.to_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where ``state_dict`` was taken; load the model's state_dict as well."""
+        saved = ShrinkConfig.from_dict(state["config"])
+        if saved != self.config:
+            changed = [k for k, v in saved.to_dict().items() if v != self.config.to_dict()[k]]
+            message = f"the saved settings differ in {', '.join(changed)}; attach with the same ShrinkConfig"
+            raise ConfigError(message)
+        self.steps, self.lam_base = int(state["steps"]), float(state["lam_base"])
+        self._selected = None
+
+    def report(self) -> str:
+        """Every layer: the group that it writes to, or why it must stay whole."""
+        rows = []
+        for group in self.groups:
+            dead = int((group.running <= self.config.threshold).sum())
+            rows.append(f"{group.name}: {group.channels} channels, k = {group.k}, dead {dead}; written by {', '.join(group.writers)}")
+        rows += [f"{name}: stays whole: {reason}" for name, reason in self.refused.items()]
+        return "\n".join(rows)
+
+
+__all__ = ["Group", "NoSitesError", "Shrinker", "attach_", "detach_"]

@@ -1,0 +1,1 @@
+"""Models in, models out: recording, coupling, plans, compaction and proofs."""

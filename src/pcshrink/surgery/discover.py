@@ -1,0 +1,92 @@
+"""Find out what can shrink in a model: record, couple, prove."""
+
+from __future__ import annotations
+
+import copy
+import fnmatch
+from collections.abc import Iterable
+from typing import Any
+
+from torch import nn
+
+from pcshrink.config import ShrinkConfig
+from pcshrink.errors import NoSitesError, TraceError
+from pcshrink.surgery.attach import find_gates
+from pcshrink.surgery.channels import Ledger
+from pcshrink.surgery.coupling import Coupling, Walk, conclude
+from pcshrink.surgery.graph import record
+from pcshrink.surgery.prove import prove
+
+LAYERS = (nn.Linear, nn.modules.conv._ConvNd)
+
+
+def discover(model: nn.Module, example_input: Any, config: ShrinkConfig) -> Coupling:
+    """The groups of a model that can shrink, proven unless the settings say otherwise.
+
+    Raises:
+        NoSitesError: No group is left, or a pattern matches nothing.
+        TraceError: The model does not run on the example input.
+    """
+    gates = list(find_gates(model).values())
+    for gate in gates:
+        gate.enabled = False
+    try:
+        coupling = _couple(model, example_input, config)
+        if config.prove:
+            coupling = prove(model, coupling, example_input)
+    finally:
+        for gate in gates:
+            gate.enabled = True
+    if not coupling.groups:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in list(coupling.refused.items())[:8])
+        message = f"nothing in this model can shrink. {reasons or 'It has no convolution or linear layer.'}"
+        raise NoSitesError(message)
+    return coupling
+
+
+def _couple(model: nn.Module, example_input: Any, config: ShrinkConfig) -> Coupling:
+    excluded = _excluded(model, config)
+    walk = Walk(model, Ledger())
+    graph = record(model, example_input)
+    walk.follow(graph)
+    called = set(graph.called)
+    idle = [n for n, m in model.named_modules() if isinstance(m, LAYERS) and n not in called]
+    if idle:  # auxiliary heads and the like run in training mode only
+        called |= _follow_training(model, walk, example_input)
+    return conclude(walk, called, excluded)
+
+
+def _follow_training(model: nn.Module, walk: Walk, example_input: Any) -> set[str]:
+    trial = copy.deepcopy(model)
+    try:
+        graph = record(trial, example_input, training=True)
+    except TraceError:
+        return set()  # the training pass wants other arguments; the idle layers are listed as not used
+    walk.adopt(trial)
+    walk.follow(graph)
+    return graph.called
+
+
+def _excluded(model: nn.Module, config: ShrinkConfig) -> dict[str, str]:
+    """Module name -> reason, from the include, exclude and ratio patterns."""
+    layers = [n for n, m in model.named_modules() if isinstance(m, LAYERS)]
+    excluded = {}
+    for pattern in config.exclude:
+        excluded |= {n: f"excluded by {pattern!r}" for n in _matching(layers, pattern, "exclude")}
+    wanted = {n for p in config.include for n in _matching(layers, p, "include")}
+    if not isinstance(config.ratio, (int, float)):
+        for pattern in config.ratio:
+            _matching(layers, pattern, "ratio")
+    if wanted:
+        excluded |= {n: "not in include" for n in layers if n not in wanted}
+    return excluded
+
+
+def _matching(layers: Iterable[str], pattern: str, field: str) -> list[str]:
+    names = list(layers)
+    found = fnmatch.filter(names, pattern)
+    if not found:
+        some = ", ".join(names[:6])
+        message = f"{field}: the pattern {pattern!r} matches no convolution or linear layer; they are called {some}, ..."
+        raise NoSitesError(message)
+    return found

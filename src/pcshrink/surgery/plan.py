@@ -1,0 +1,193 @@
+"""A plan: pure data that says what stays, for every tensor and every attribute. Printable, JSON, replayable."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pcshrink.errors import PlanMismatchError
+from pcshrink.method.gate import GateSpec
+from pcshrink.method.salience import hidden_width
+from pcshrink.surgery.channels import Flags, Ids, Site
+from pcshrink.surgery.coupling import Coupling
+
+GATE = "pcs_gate"
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class PrunePlan:
+    """What stays of a model.
+
+    Attributes:
+        groups: Group name -> the channel numbers it keeps.
+        sizes: Group name -> how many channels it had.
+        tensors: Parameter or buffer name -> axis -> the indices kept on it; what is not named stays whole.
+        shapes: The shape of each of those tensors before the cut.
+        attributes: Module name -> attribute -> its value after the cut.
+        gates: The gates of the compact model.
+    """
+
+    groups: dict[str, list[int]]
+    sizes: dict[str, int]
+    tensors: dict[str, dict[int, list[int]]]
+    shapes: dict[str, list[int]]
+    attributes: dict[str, dict[str, int]]
+    gates: tuple[GateSpec, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data; index lists are written as ranges ("0-3,7")."""
+        return {
+            "schema": SCHEMA,
+            "groups": {n: {"of": self.sizes[n], "keep": _to_ranges(k)} for n, k in self.groups.items()},
+            "tensors": {
+                n: {"shape": self.shapes[n], "keep": {str(a): _to_ranges(k) for a, k in axes.items()}}
+                for n, axes in self.tensors.items()
+            },
+            "attributes": self.attributes,
+            "gates": [g.to_dict() for g in self.gates],
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> PrunePlan:
+        """Read back what ``to_dict`` wrote.
+
+        Raises:
+            PlanMismatchError: The data is not a plan, or from a newer version.
+        """
+        if data.get("schema") != SCHEMA:
+            message = f"not a plan of schema {SCHEMA}: schema is {data.get('schema')!r}; update pcshrink or make it again"
+            raise PlanMismatchError(message)
+        try:
+            return cls(
+                groups={n: _from_ranges(g["keep"]) for n, g in data["groups"].items()},
+                sizes={n: int(g["of"]) for n, g in data["groups"].items()},
+                tensors={
+                    n: {int(a): _from_ranges(k) for a, k in t["keep"].items()} for n, t in data["tensors"].items()
+                },
+                shapes={n: [int(s) for s in t["shape"]] for n, t in data["tensors"].items()},
+                attributes={m: {str(k): int(v) for k, v in a.items()} for m, a in data["attributes"].items()},
+                gates=tuple(GateSpec(**g) for g in data["gates"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            message = f"damaged plan: {type(error).__name__}: {error}"
+            raise PlanMismatchError(message) from error
+
+    def to_json(self) -> str:
+        """The plan as JSON text."""
+        return json.dumps(self.to_dict(), indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> PrunePlan:
+        """Read a plan from JSON text."""
+        try:
+            data = json.loads(text)
+        except json.JSONDecodeError as error:
+            message = f"a plan must be JSON text: {error}"
+            raise PlanMismatchError(message) from error
+        if not isinstance(data, dict):
+            message = f"a plan must be a JSON object, got {type(data).__name__}"
+            raise PlanMismatchError(message)
+        return cls.from_dict(data)
+
+    def __str__(self) -> str:
+        """One line a group."""
+        rows = [f"{name}: {len(kept)} of {self.sizes[name]} channels stay" for name, kept in self.groups.items()]
+        return "\n".join(rows)
+
+
+def _to_ranges(kept: Sequence[int]) -> str:
+    runs: list[list[int]] = []
+    for index in kept:
+        if runs and index == runs[-1][1] + 1:
+            runs[-1][1] = index
+        else:
+            runs.append([index, index])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def _from_ranges(text: str) -> list[int]:
+    kept: list[int] = []
+    for run in filter(None, text.split(",")):
+        first, _, last = run.partition("-")
+        if len(first) > 9 or len(last) > 9 or int(last or first) - int(first) > 10_000_000:
+            message = f"absurd index range {run!r}"
+            raise ValueError(message)
+        kept += range(int(first), int(last or first) + 1)
+    return kept
+
+
+def gate_specs(coupling: Coupling, reduction: int, norm: bool) -> dict[Site, tuple[GateSpec, Ids, Ids]]:
+    """The gates that the groups need: how each is built, the units of its channels, and those of its source."""
+    specs = {}
+    for site in dict.fromkeys(s for group in coupling.groups for s in group.sites):
+        units, axis, origin = coupling.ledger.gates[site]
+        distinct = units[np.sort(np.unique(units, return_index=True)[1])]
+        repeat = len(units) // len(distinct)
+        if not np.array_equal(np.repeat(distinct, repeat), units):
+            distinct, repeat = units, 1
+        spec = GateSpec(
+            module=site.module, at_input=site.at_input, axis=axis, channels=len(distinct), repeat=repeat,
+            source=origin.module, source_axis=origin.axis, in_features=len(origin.units),
+            hidden=hidden_width(len(distinct), reduction), norm=norm,
+        )  # fmt: skip
+        specs[site] = (spec, distinct, origin.units)
+    return specs
+
+
+def make_plan(
+    coupling: Coupling,
+    shapes: Mapping[str, Sequence[int]],
+    gates: Mapping[Site, tuple[GateSpec, Ids, Ids]],
+    keep: Mapping[str, Flags],
+) -> PrunePlan:
+    """Work out what stays everywhere when the groups keep these channels.
+
+    Args:
+        coupling: The groups.
+        shapes: The shape of every parameter and buffer of the model.
+        gates: As ``gate_specs`` gives them.
+        keep: Group name -> which channels stay; groups not named stay whole.
+    """
+    alive = coupling.alive(dict(keep))
+    tensors: dict[str, dict[int, list[int]]] = {}
+    for name, axis, units in coupling.ledger.slots:
+        if not alive[units].all():
+            tensors.setdefault(name, {})[axis] = np.flatnonzero(alive[units]).tolist()
+    attributes: dict[str, dict[str, int]] = {}
+    for fix in coupling.ledger.fixes:
+        if not alive[fix.units].all():
+            attributes.setdefault(fix.module, {})[fix.attribute] = int(alive[fix.units].sum())
+    compact_specs, gate_shapes = [], {}
+    for spec, units, source in gates.values():
+        own, fed = np.flatnonzero(alive[units]).tolist(), np.flatnonzero(alive[source]).tolist()
+        compact_specs.append(GateSpec(**(spec.to_dict() | {"channels": len(own), "in_features": len(fed)})))
+        for name, axis, kept, shape in _gate_cuts(spec, own, fed):
+            tensors.setdefault(name, {})[axis] = kept
+            gate_shapes[name] = shape
+    return PrunePlan(
+        groups={g.name: np.flatnonzero(keep.get(g.name, np.ones(g.channels, bool))).tolist() for g in coupling.groups},
+        sizes={g.name: g.channels for g in coupling.groups},
+        tensors=tensors,
+        shapes={n: gate_shapes.get(n) or [int(s) for s in shapes[n]] for n in tensors},
+        attributes=attributes,
+        gates=tuple(compact_specs),
+    )
+
+
+def _gate_cuts(spec: GateSpec, own: list[int], fed: list[int]) -> list[tuple[str, int, list[int], list[int]]]:
+    """Name, axis, kept indices and former shape of each tensor of a gate that a plan cuts."""
+    prefix = f"{spec.module}.{GATE}." if spec.module else f"{GATE}."
+    whole, inner = spec.channels, spec.hidden
+    return [
+        (prefix + "generator.fc1.weight", 1, fed, [inner, spec.in_features]),
+        (prefix + "generator.fc2.weight", 0, own, [whole, inner]),
+        (prefix + "generator.fc2.bias", 0, own, [whole]),
+        (prefix + "running", 0, own, [whole]),
+        (prefix + "mask", 0, own, [whole]),
+        (prefix + "input_mask", 0, fed, [spec.in_features]),
+    ]

@@ -18,7 +18,7 @@ class DataConfig:
         eval_batch_size: Images in one evaluation batch of one process.
         seed: Together with the epoch it decides the order and every augmentation.
         padding: Random crops are taken from the image with this many zero pixels around it; 0 turns cropping
-            off (in-memory sets only; CIFAR-10: 4, digits: 2).
+            off (in-memory sets only; CIFAR-10: 4, digits: 1).
         flip: Mirror half of the training images (CIFAR-10 and folders: on, digits: off).
         cutout: Side of the square wiped out of every training image; 0 turns it off (in-memory sets only).
         image_size: Side of what the network sees (folders only).

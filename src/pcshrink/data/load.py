@@ -134,7 +134,7 @@ class ArraySet:
 
 
 DIGITS = ArraySet(
-    name="digits", classes=DIGITS_CLASSES, mean=DIGITS_MEAN, std=DIGITS_STD, padding=2, flip=False
+    name="digits", classes=DIGITS_CLASSES, mean=DIGITS_MEAN, std=DIGITS_STD, padding=1, flip=False
 )
 CIFAR10 = ArraySet(
     name="cifar10", classes=CIFAR10_CLASSES, mean=CIFAR10_MEAN, std=CIFAR10_STD, padding=4, flip=True

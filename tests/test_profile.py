@@ -183,22 +183,30 @@ class Gate(nn.Module):
         self.fc1, self.norm, self.fc2 = nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Linear(8, 4)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        hidden = F.relu(self.norm(self.fc1(x.mean((2, 3)))))
+        hidden = F.relu(self.norm(self.fc1(x.mean((2, 3)) if x.dim() == 4 else x)))
         return y * F.hardsigmoid(self.fc2(hidden))[:, :, None, None]
 
 
 class Gated(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, pool: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
-        self.conv, self.pcs_gate = nn.Conv2d(3, 4, 3, bias=False), Gate()
+        self.conv, self.pcs_gate, self.pool = nn.Conv2d(3, 4, 3, bias=False), Gate(), pool
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.pcs_gate(x, self.conv(x))
+        return self.pcs_gate(self.pool(x), self.conv(x))
 
 
+POOLS: dict[str, Callable[[Tensor], Tensor]] = {
+    "inside": lambda x: x,
+    "mean outside": lambda x: x.mean((2, 3)),
+    "sum outside": lambda x: x.sum((2, 3)) * (1 / 64),
+}
+
+
+@pytest.mark.parametrize("pool", POOLS)
 @pytest.mark.parametrize(("convention", "extra"), [("layers", 0), ("paper", 3 * 64 + 8 + 2 * 8 + 8 + 4 + 4)])
-def test_generators_are_counted_and_told_apart(convention: Any, extra: int) -> None:
-    cost = profile(Gated(), image(2, 3, 8, 8), convention)
+def test_generators_are_counted_and_told_apart(convention: Any, extra: int, pool: str) -> None:
+    cost = profile(Gated(POOLS[pool]), image(2, 3, 8, 8), convention)
     assert cost.generator_madds == 3 * 8 + 8 * 4 + extra
     assert cost.generator_params == 3 * 8 + 8 + 16 + 8 * 4 + 4
     assert cost.generator_mem_access == 3 * 8 + 8 * 4

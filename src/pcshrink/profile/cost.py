@@ -94,6 +94,14 @@ class _Sum:
     output_shape: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True)
+class _Pooled:
+    """A tensor made by pooling: how many numbers went in, and the row that counted them, if any."""
+
+    size: int
+    counted: _Sum | None
+
+
 class _Ledger:
     """Adds up the counts of a recording by module and kind."""
 
@@ -107,6 +115,7 @@ class _Ledger:
         self.data: set[int] = set()
         self.kernels: set[tuple[int, int, tuple[int, ...]]] = set()
         self.sums: dict[tuple[str, str], _Sum] = {}
+        self.pooled: dict[int, _Pooled] = {}
 
     def read(self, graph: Graph, inputs: list[Tensor]) -> None:
         """Take in a whole recording; ``inputs`` are the tensors everything else is measured against."""
@@ -121,8 +130,9 @@ class _Ledger:
                 continue
             cost = count(op, self._constant)
             depends = any(_storage(t) in self.data for t in tensors((op.args, op.kwargs)))
-            if cost is not None:
-                self._add(op, cost, depends)
+            entry = None if cost is None else self._add(op, cost, depends)
+            if self.paper:
+                self._follow_pooling(op, entry)
             if depends:
                 self.data.update(map(_storage, tensors(op.out)))
 
@@ -136,7 +146,21 @@ class _Ledger:
                 if (op.module, kind) in self.sums:
                     self.sums[op.module, kind].output_shape = tuple(op.out.shape)
 
-    def _add(self, op: Op, cost: Count, depends: bool) -> None:
+    def _follow_pooling(self, op: Op, entry: _Sum | None) -> None:
+        """Give a gate the cost of the pooling that feeds it, though a hook outside the gate does it."""
+        name, sources = op_name(op), [_storage(t) for t in tensors(op.args)]
+        before, gate, _ = op.module.rpartition(GATE)
+        if gate:
+            for pooled in [self.pooled.pop(s) for s in sources if s in self.pooled]:
+                if pooled.counted is not None:
+                    pooled.counted.scaled_madds -= pooled.size
+                self.sums.setdefault((before + GATE, "generator"), _Sum()).scaled_madds += pooled.size
+        elif name in ("mean", "sum"):
+            self.pooled[_storage(op.out)] = _Pooled(op.args[0].numel(), entry)
+        elif name in ("mul", "div", "_to_copy") and sources[0] in self.pooled:
+            self.pooled[_storage(op.out)] = self.pooled.pop(sources[0])
+
+    def _add(self, op: Op, cost: Count, depends: bool) -> _Sum:
         name = self._owner(op, cost)
         entry = self.sums.setdefault((name, _kind(name, cost.kind)), _Sum())
         entry.output_shape = tuple(cost.output.shape)
@@ -154,6 +178,7 @@ class _Ledger:
             if key not in self.kernels:
                 self.kernels.add(key)
                 entry.fixed_access += kernel_size(kernel)
+        return entry
 
     def _map(self, op: Op, cost: Count, depends: bool) -> bool:
         """Whether Eq. 16 counts this output: a feature *map*, so not the vector a classifier layer writes."""

@@ -1,10 +1,14 @@
-"""T2T-ViT: tokens-to-token vision transformers (Yuan et al. 2021, arXiv 2101.11986), written from the paper.
+"""T2T-ViT: tokens-to-token vision transformers (Yuan et al. 2021, arXiv 2101.11986).
 
 Overlapping patches are cut by ``unfold``, mixed by a small transformer or performer, laid out as an image
 again and cut again; after three cuts 196 tokens enter an ordinary deep and narrow transformer.
 
 All attention is written in ``num_heads`` and ``head_dim`` of the layer itself, never in the width of its
 input, so that whole heads can be taken out.
+
+No code was copied. What the paper leaves open (paddings, the frozen tables, the scale of the token
+transformer, parameter names) follows the released model as far as its published parameter counts confirm it;
+loading its weights is untested.
 """
 
 from __future__ import annotations
@@ -201,7 +205,7 @@ class T2TViT(nn.Module):
         in_channels: Channels of the image.
         num_classes: Width of the output.
         drop_path_rate: Stochastic depth of the last layer; earlier ones have linearly less.
-        qk_scale: Factor on q k^T of the backbone. The published weights want ``embed_dim ** -0.5``.
+        qk_scale: Factor on q k^T of the backbone. The released weights are said to want ``embed_dim ** -0.5`` (untested).
 
     Raises:
         ConfigError: An argument does not describe such a network.

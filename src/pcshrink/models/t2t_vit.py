@@ -205,7 +205,7 @@ class T2TViT(nn.Module):
         in_channels: Channels of the image.
         num_classes: Width of the output.
         drop_path_rate: Stochastic depth of the last layer; earlier ones have linearly less.
-        qk_scale: Factor on q k^T of the backbone. The released weights are said to want ``embed_dim ** -0.5`` (untested).
+        qk_scale: Factor on q k^T of the backbone. Default: ``head_dim ** -0.5``.
 
     Raises:
         ConfigError: An argument does not describe such a network.

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import fnmatch
 import logging
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from pcshrink.config import ShrinkConfig
-from pcshrink.errors import ConfigError, NoSitesError, PlanMismatchError, SalienceError
+from pcshrink.errors import ConfigError, PlanMismatchError, SalienceError
 from pcshrink.method import schedule, select
 from pcshrink.method.gate import Gate
 from pcshrink.method.mask import keep_mask
-from pcshrink.method.penalty import shrinking_loss
+from pcshrink.method.roster import Roster
 from pcshrink.surgery.attach import add_gates_, find_gates, remove_gates_
 from pcshrink.surgery.compact import check_plan, mask_gate_
-from pcshrink.surgery.coupling import Coupling
+from pcshrink.surgery.coupling import ChannelGroup, Coupling
 from pcshrink.surgery.discover import discover
 from pcshrink.surgery.graph import unwrap
 from pcshrink.surgery.plan import GATE, PrunePlan, gate_specs, make_plan
@@ -29,41 +27,31 @@ from pcshrink.surgery.plan import GATE, PrunePlan, gate_specs, make_plan
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Member:
-    """One gate of a group: which of its channels stand for which channel of the group."""
-
-    gate: Gate
-    places: Tensor  # channel of the gate
-    units: Tensor  # channel of the group
-
-
 class Group:
-    """Channels that leave together, as a user sees them."""
+    """Channels that leave together, as a user sees them.
 
-    def __init__(
-        self, name: str, channels: int, writers: tuple[str, ...], readers: tuple[str, ...], k: int, members: list[Member]
-    ) -> None:
-        self.name = name
-        self.channels = channels
-        self.writers = writers
-        self.readers = readers
+    Attributes:
+        name: The first layer that writes these channels.
+        channels: How many there are.
+        writers: The layers whose output channels they are.
+        readers: The layers whose input channels they are.
+        k: How many of them are pushed down; may be changed between steps.
+        gates: The layers that carry the group's gates.
+    """
+
+    def __init__(self, source: ChannelGroup, roster: Roster, start: int, k: int) -> None:
+        self.name = source.name
+        self.channels = source.channels
+        self.writers = source.writers
+        self.readers = source.readers
+        self.gates = tuple(site.module for site in source.sites)
         self.k = k
-        self.members = members
+        self._roster, self._start = roster, start
 
     @property
     def running(self) -> Tensor:
         """The running salience (C,), mean over the group's gates."""
-        return self.gather([m.gate.running for m in self.members])
-
-    def gather(self, values: list[Tensor]) -> Tensor:
-        """Mean over the gates of values (..., gate channels), brought to the group's own order: (..., C)."""
-        total = values[0].new_zeros(*values[0].shape[:-1], self.channels)
-        counts = values[0].new_zeros(self.channels)
-        for member, value in zip(self.members, values, strict=True):
-            total = total.index_add(-1, member.units, value[..., member.places])
-            counts = counts.index_add(0, member.units, torch.ones_like(member.units, dtype=counts.dtype))
-        return total / counts
+        return self._roster.running[self._start : self._start + self.channels]
 
     def __repr__(self) -> str:
         """Name, width and writers."""
@@ -128,36 +116,37 @@ class Shrinker:
         }
         gates = add_gates_(model, [spec for spec, _, _ in self._specs.values()], config.init_salience)
         self.gates = {site.module: gates[site.module] for site in self._specs}
-        self.groups = list(self._make_groups())
+        self.roster = self._make_roster()
+        starts = np.cumsum([0, *self.roster.sizes])
+        self.groups = [
+            Group(group, self.roster, int(start), self._k(group))
+            for group, start in zip(coupling.groups, starts, strict=False)
+        ]
         self.refused = dict(coupling.refused)
         self.steps = 0
         self.lam_base = config.lam or schedule.base_rate(
             config.multiple, config.total_steps, config.lr, config.momentum, config.power
         )
-        self._selected: list[Tensor] | None = None
+        self._selected: Tensor | None = None
         if config.method == "truncate":
-            for group in self.groups:
-                for member in group.members:
-                    member.gate.truncated = round(group.k / group.channels * member.gate.spec.channels)
+            self._truncate()
 
-    def _make_groups(self) -> Iterator[Group]:
-        device = next(iter(self.gates.values())).running.device
-        for group in self.coupling.groups:
-            number = np.full(self.coupling.ledger.count, -1)
-            number[group.roots] = np.arange(group.channels)
-            members = []
-            for site in group.sites:
-                units = number[self.coupling.root[self._specs[site][1]]]
-                places = np.flatnonzero(units >= 0)
-                members.append(
-                    Member(
-                        self.gates[site.module],
-                        torch.as_tensor(places, device=device),
-                        torch.as_tensor(units[places], device=device),
-                    )
-                )
-            k = select.count(self._ratio(group.writers), group.channels, self.config.min_channels, self.config.align)
-            yield Group(group.name, group.channels, group.writers, group.readers, k, members)
+    def _make_roster(self) -> Roster:
+        number = np.full(self.coupling.ledger.count, -1)
+        roots = np.concatenate([g.roots for g in self.coupling.groups])
+        number[roots] = np.arange(len(roots))
+        units = [torch.as_tensor(number[self.coupling.root[own]]) for _, own, _ in self._specs.values()]
+        return Roster(list(self.gates.values()), units, [g.channels for g in self.coupling.groups])
+
+    def _truncate(self) -> None:
+        """The ablation: the lowest entries of every gate are cut in the forward pass."""
+        share = {name: g.k / g.channels for g in self.groups for name in g.gates}
+        for name, gate in self.gates.items():
+            gate.truncated = round(share[name] * gate.spec.channels)
+
+    def _k(self, group: ChannelGroup) -> int:
+        ratio = self._ratio(group.writers)
+        return select.count(ratio, group.channels, self.config.min_channels, self.config.align) if ratio else 0
 
     def _ratio(self, writers: tuple[str, ...]) -> float:
         if not isinstance(self.config.ratio, Mapping):
@@ -172,17 +161,21 @@ class Shrinker:
         """The shrinking rate lambda(t) at the current step."""
         return schedule.rate(self.lam_base, self.steps, self.config.total_steps, self.config.power)
 
-    def selected(self) -> list[Tensor]:
-        """For each group, which channels are being pushed down (bool, (C,)), by the running salience."""
+    def selected(self) -> dict[str, Tensor]:
+        """Group name -> which of its channels are being pushed down (bool, (C,)), by the running salience."""
+        parts = self._selected_units().split(self.roster.sizes)
+        return {group.name: part for group, part in zip(self.groups, parts, strict=True)}
+
+    def _selected_units(self) -> Tensor:
         if self._selected is None:
-            running = [g.running for g in self.groups]
+            running, ks = self.roster.running, [g.k for g in self.groups]
             if self.config.method == "lasso":
-                self._selected = [torch.ones_like(r, dtype=torch.bool) for r in running]
+                self._selected = torch.ones_like(running, dtype=torch.bool)
             elif self.config.scope == "global":
                 least = [min(self.config.min_channels, g.channels) for g in self.groups]
-                self._selected = select.lowest_globally(running, sum(g.k for g in self.groups), least)
+                self._selected = self.roster.lowest_globally(running, sum(ks), least)
             else:
-                self._selected = [select.lowest(r, g.k) for r, g in zip(running, self.groups, strict=True)]
+                self._selected = self.roster.lowest(running, ks)
         return self._selected
 
     def shrinking_loss(self) -> Tensor:
@@ -191,65 +184,19 @@ class Shrinker:
         Raises:
             SalienceError: There was no training forward pass since the last step, or it kept no gradient.
         """
-        saliences = self._saliences()
-        if self.config.policy == "input" and self.config.method == "shrink":
-            return self._loss_by_input(saliences)
-        weights = {gate: torch.zeros_like(gate.running) for gate in saliences}
-        for group, chosen in zip(self.groups, self.selected(), strict=True):
-            for member in group.members:
-                picked = chosen[member.units].to(member.gate.running.dtype)
-                weights[member.gate].index_add_(0, member.places, picked)
-        terms = [
-            shrinking_loss(one, weights[gate]) / len(several) for gate, several in saliences.items() for one in several
-        ]
-        return torch.stack(terms).sum()
-
-    def _loss_by_input(self, saliences: dict[Gate, tuple[Tensor, ...]]) -> Tensor:
-        total = []
-        for group in self.groups:
-            calls = min(len(saliences[m.gate]) for m in group.members)
-            for call in range(calls):
-                values = [saliences[m.gate][call] for m in group.members]
-                chosen = select.lowest(group.gather(values).detach(), group.k)
-                for member, value in zip(group.members, values, strict=True):
-                    total.append(shrinking_loss(value[:, member.places], chosen[:, member.units]) / calls)
-        return torch.stack(total).sum()
-
-    def _saliences(self) -> dict[Gate, tuple[Tensor, ...]]:
-        found = {}
         for name, gate in self.gates.items():
-            if not gate.recorded:
-                message = (
-                    f"penalty() needs a forward pass in training mode first; the gate of {name!r} has seen none since "
-                    "the last step(). Call model.train(), run the model, then penalty()."
-                )
-                raise SalienceError(message)
-            if torch.is_grad_enabled() and not all(s.requires_grad for s in gate.recorded):
-                message = (
-                    f"the salience of {name!r} carries no gradient, so the penalty could not act. The forward pass ran "
-                    "under no_grad, in reentrant activation checkpointing (use use_reentrant=False), or the gates are frozen."
-                )
-                raise SalienceError(message)
-            found[gate] = gate.recorded
-        return found
+            _check_record(name, gate)
+        by_input = self.config.policy == "input" and self.config.method == "shrink"
+        return self.roster.loss([g.k for g in self.groups] if by_input else self._selected_units())
 
     def penalty(self) -> Tensor:
         """lambda(t) R: add it to the task loss after the forward pass of every training step."""
         loss = self.shrinking_loss()
         return loss * (0.0 if self.config.method == "truncate" else self.lam)
 
-    @torch.no_grad()
     def step(self) -> None:
         """Take the batch into the running salience and advance the schedule; call it after ``optimizer.step()``."""
-        means = {gate: gate.batch_mean() for gate in self.gates.values()}
-        seen = {gate: mean for gate, mean in means.items() if mean is not None}
-        if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1 and seen:
-            flat = torch.cat([mean.float() for mean in seen.values()])
-            dist.all_reduce(flat)
-            parts = (flat / dist.get_world_size()).split([len(m) for m in seen.values()])
-            seen = dict(zip(seen, parts, strict=True))
-        for gate, mean in seen.items():
-            gate.update_running(mean, self.config.alpha)
+        self.roster.update_running(self.config.alpha)
         self.steps += 1
         self._selected = None
 
@@ -329,4 +276,19 @@ class Shrinker:
         return "\n".join(rows)
 
 
-__all__ = ["Group", "NoSitesError", "Shrinker", "attach_", "detach_"]
+def _check_record(name: str, gate: Gate) -> None:
+    if not gate.recorded:
+        message = (
+            f"penalty() needs a forward pass in training mode first; the gate of {name!r} has seen none since "
+            "the last step(). Call model.train(), run the model, then penalty()."
+        )
+        raise SalienceError(message)
+    if torch.is_grad_enabled() and not all(s.requires_grad for s in gate.recorded):
+        message = (
+            f"the salience of {name!r} carries no gradient, so the penalty could not act. The forward pass ran "
+            "under no_grad, in reentrant activation checkpointing (use use_reentrant=False), or the gates are frozen."
+        )
+        raise SalienceError(message)
+
+
+__all__ = ["Group", "Shrinker", "attach_", "detach_"]

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pcshrink.method.fused import can_fuse, gated_batch_norm
 from pcshrink.method.salience import SalienceGenerator, pool
 
 
@@ -62,6 +63,7 @@ class Gate(nn.Module):
         self.blend = 0.0  # share of the running salience in what is multiplied: 0 = s(x), 1 = constant
         self.truncated: int | None = None  # the ablation: so many lowest entries are cut in the forward pass
         self.enabled = True
+        self.scaled_by_norm = False
         self.pooled: Tensor | None = None
         self.recorded: tuple[Tensor, ...] = ()  # saliences of the newest training forward pass
         self.pending: list[Tensor] = []  # batch means not yet in the running salience
@@ -77,7 +79,7 @@ class Gate(nn.Module):
 
     def scale_output(self, module: nn.Module, args: tuple[Any, ...], out: Tensor) -> Tensor:
         """Hook after the gated layer."""
-        return self._scale(out) if self.enabled else out
+        return self._scale(out) if self.enabled and not self.scaled_by_norm else out
 
     def scale_input(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -105,11 +107,19 @@ class Gate(nn.Module):
             salience = torch.lerp(salience, self.running.to(salience.dtype).expand_as(salience), self.blend)
         return salience * self.mask.to(salience.dtype) if self.masked else salience
 
-    def _scale(self, x: Tensor) -> Tensor:
+    def normalise(self, norm: nn.BatchNorm2d, x: Tensor) -> Tensor | None:
+        """The gated norm in one step where that is possible; ``scale_output`` then has nothing left to do."""
+        self.scaled_by_norm = self.enabled and self.spec.repeat == 1 and can_fuse(norm, x)
+        return gated_batch_norm(norm, x, self._current()) if self.scaled_by_norm else None
+
+    def _current(self) -> Tensor:
         if self.pooled is None:
             message = f"the layer {self.spec.source!r} did not run before {self.spec.module!r}, whose gate it feeds"
             raise RuntimeError(message)
-        salience = self.salience(self.pooled).to(x.dtype)
+        return self.salience(self.pooled)
+
+    def _scale(self, x: Tensor) -> Tensor:
+        salience = self._current().to(x.dtype)
         if self.spec.repeat > 1:
             salience = salience.repeat_interleave(self.spec.repeat, dim=-1)
         shape = [x.shape[0]] + [1] * (x.ndim - 1)
@@ -128,11 +138,6 @@ class Gate(nn.Module):
         mean = torch.stack(self.pending).mean(dim=0) if self.pending else None
         self.pending = []
         return mean
-
-    @torch.no_grad()
-    def update_running(self, mean: Tensor, alpha: float) -> None:
-        """s-bar = (1 - alpha) s-bar + alpha s."""
-        self.running.lerp_(mean.to(self.running.dtype), alpha)
 
 
 def _first_tensor(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -18,7 +20,11 @@ def pool(x: Tensor, axis: int) -> Tensor:
     """Mean over everything but the batch and the channels: (B, ..., C, ...) -> (B, C)."""
     dims = [d for d in range(1, x.ndim) if d != axis % x.ndim]
     wide = torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
-    return x.mean(dim=dims, dtype=wide) if dims else x.to(wide)
+    if not dims:
+        return x.to(wide)
+    # Not mean(): its backward writes out a whole tensor, where that of a sum is a view.
+    places = math.prod(x.shape[d] for d in dims)
+    return x.sum(dim=dims, dtype=wide) * (1 / places)
 
 
 class SalienceGenerator(nn.Module):

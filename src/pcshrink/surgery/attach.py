@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from pcshrink.method.fused import NORMS
 from pcshrink.method.gate import Gate, GateSpec
 from pcshrink.surgery.plan import GATE
 
@@ -37,14 +39,15 @@ def find_gates(model: nn.Module) -> dict[str, Gate]:
 def add_gates_(model: nn.Module, specs: Iterable[GateSpec], init_salience: float = 0.9) -> dict[str, Gate]:
     """Build the gates of a plan or an attachment on the model; gates that are there already are kept."""
     present = find_gates(model)
-    for spec in specs:
-        if spec.module not in present:
-            layer = model.get_submodule(spec.module)
-            gate = Gate(spec, init_salience)
-            gate.to(**_kind_of(layer, model)).train(layer.training)
-            present[spec.module] = gate
-            layer.add_module(GATE, gate)
-            connect_(model, gate)
+    with torch.random.fork_rng(devices=[]):  # the user's own draws stay as they would be without gates
+        for spec in specs:
+            if spec.module not in present:
+                layer = model.get_submodule(spec.module)
+                gate = Gate(spec, init_salience)
+                gate.to(**_kind_of(layer, model)).train(layer.training)
+                present[spec.module] = gate
+                layer.add_module(GATE, gate)
+                connect_(model, gate)
     _watch_(model, present)
     return present
 
@@ -57,6 +60,15 @@ def connect_(model: nn.Module, gate: Gate) -> None:
         layer.register_forward_pre_hook(gate.scale_input, with_kwargs=True)
     else:
         layer.register_forward_hook(gate.scale_output)
+        if type(layer) in NORMS:
+            layer.forward = types.MethodType(_norm_forward, layer)
+
+
+def _norm_forward(norm: nn.BatchNorm2d, x: Tensor) -> Tensor:
+    """Stands in for a gated norm's own forward, to do norm and gate in one step while training."""
+    gate = norm._modules.get(GATE)
+    out = gate.normalise(norm, x) if isinstance(gate, Gate) else None
+    return type(norm).forward(norm, x) if out is None else out
 
 
 def _watch_(model: nn.Module, gates: Mapping[str, Gate]) -> None:
@@ -75,7 +87,8 @@ def remove_gates_(model: nn.Module) -> None:
     """Take all gates and hooks off; the state_dict has its original keys again."""
     for module in list(model.modules()):
         _remove_hooks(module, (Gate, GateList))
-        module._modules.pop(GATE, None)
+        if module._modules.pop(GATE, None) is not None:
+            module.__dict__.pop("forward", None)
 
 
 def _remove_hooks(module: nn.Module, owners: type | tuple[type, ...]) -> None:

@@ -1,0 +1,104 @@
+"""BatchNorm and gate in one differentiable step.
+
+The plain product of norm and salience keeps the norm's output alive for the backward pass, half as much memory again as
+training without gates. Here it is computed again from the norm's input, which BatchNorm keeps anyway.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+
+
+class GatedBatchNorm(torch.autograd.Function):
+    """``batch_norm(x) * salience`` with batch statistics, for x (B, C, ...) and salience (B, C)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, salience: Tensor, weight: Tensor, bias: Tensor, norm: nn.BatchNorm2d, momentum: float
+    ) -> Tensor:
+        """Normalise with the batch's statistics, update the running ones, scale in place."""
+        out, mean, invstd = torch.native_batch_norm(
+            x, weight, bias, norm.running_mean, norm.running_var, True, momentum, norm.eps
+        )
+        ctx.save_for_backward(x, salience, weight, bias, mean, invstd)
+        ctx.eps = norm.eps
+        scaled: Tensor = out.mul_(_spread(salience, out))
+        return scaled
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """The norm's own backward behind the scaled gradient; the salience's from two sums over space."""
+        x, salience, weight, bias, mean, invstd = ctx.saved_tensors
+        grad = grad.contiguous(memory_format=_format(x))
+        grad_salience = None
+        buffer = torch.empty_like(grad)
+        if ctx.needs_input_grad[1]:
+            with_x, alone = _sums_over_space(grad, x, buffer)
+            grad_salience = (weight * invstd) * (with_x - mean * alone) + bias * alone
+            grad_salience = grad_salience.to(salience.dtype)
+        scaled = torch.mul(grad, _spread(salience, grad), out=buffer)
+        grad_x, grad_weight, grad_bias = torch.ops.aten.native_batch_norm_backward(
+            scaled, x, weight, None, None, mean, invstd, True, ctx.eps, [True, True, True]
+        )
+        return grad_x, grad_salience, grad_weight, grad_bias, None, None
+
+
+def _sums_over_space(grad: Tensor, x: Tensor, buffer: Tensor) -> tuple[Tensor, Tensor]:
+    """The sums of grad * x and of grad over space, both (B, C)."""
+    batch, channels = x.shape[:2]
+    if x.ndim == 2:
+        return torch.mul(grad, x, out=buffer), grad
+    if x.is_contiguous() and x.dtype in (torch.float32, torch.float64):
+        # The parameter gradients of a group norm with every row its own group, mean 0 and deviation 1 are just
+        # these two sums, and its kernel reads the inputs once.
+        rows, space = batch * channels, x[0, 0].numel()
+        one = x.new_ones(1, rows)
+        _, with_x, alone = torch.ops.aten.native_group_norm_backward(
+            grad.view(1, rows, space), x.view(1, rows, space), torch.zeros_like(one), one, None, 1, rows, space, rows,
+            [False, True, True],
+        )  # fmt: skip
+        return with_x.view(batch, channels), alone.view(batch, channels)
+    axes = list(range(2, x.ndim))
+    wide = torch.float32 if x.dtype == torch.bfloat16 else x.dtype
+    return torch.mul(grad, x, out=buffer).sum(axes, dtype=wide), grad.sum(axes, dtype=wide)
+
+
+def _spread(salience: Tensor, like: Tensor) -> Tensor:
+    return salience.to(like.dtype).reshape(*salience.shape, *[1] * (like.ndim - 2))
+
+
+def _format(x: Tensor) -> torch.memory_format:
+    if x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous():
+        return torch.channels_last
+    return torch.contiguous_format
+
+
+def can_fuse(norm: nn.Module, x: Tensor) -> bool:
+    """Whether this pass of a norm is one that the fused step computes: plain training in eager mode."""
+    return (
+        norm.training
+        and torch.is_grad_enabled()
+        and not torch.compiler.is_compiling()
+        and isinstance(norm.momentum, float)
+        and isinstance(norm.running_mean, Tensor)
+        and isinstance(norm.weight, Tensor)
+        and (x.dtype == norm.weight.dtype or (x.dtype == torch.bfloat16 and norm.weight.dtype == torch.float32))
+        and x.ndim >= 2
+        and x.numel() > x.shape[1]
+    )
+
+
+def gated_batch_norm(norm: nn.BatchNorm2d, x: Tensor, salience: Tensor) -> Tensor:
+    """The training pass of ``norm`` times the salience."""
+    if norm.num_batches_tracked is not None:
+        norm.num_batches_tracked.add_(1)
+    x = x.contiguous(memory_format=_format(x))
+    out: Tensor = GatedBatchNorm.apply(x, salience, norm.weight, norm.bias, norm, norm.momentum)
+    return out

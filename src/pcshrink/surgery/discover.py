@@ -11,7 +11,7 @@ from torch import nn
 
 from pcshrink.config import ShrinkConfig
 from pcshrink.errors import NoSitesError, TraceError
-from pcshrink.surgery.attach import find_gates
+from pcshrink.surgery.attach import find_gates, remove_gates_
 from pcshrink.surgery.channels import Ledger
 from pcshrink.surgery.coupling import Coupling, Walk, conclude
 from pcshrink.surgery.graph import record
@@ -27,16 +27,12 @@ def discover(model: nn.Module, example_input: Any, config: ShrinkConfig) -> Coup
         NoSitesError: No group is left, or a pattern matches nothing.
         TraceError: The model does not run on the example input.
     """
-    gates = list(find_gates(model).values())
-    for gate in gates:
-        gate.enabled = False
-    try:
-        coupling = _couple(model, example_input, config)
-        if config.prove:
-            coupling = prove(model, coupling, example_input)
-    finally:
-        for gate in gates:
-            gate.enabled = True
+    if find_gates(model):  # shrinking goes on: look at the network without the gates it has already
+        model = copy.deepcopy(model)
+        remove_gates_(model)
+    coupling = _couple(model, example_input, config)
+    if config.prove:
+        coupling = prove(model, coupling, example_input)
     if not coupling.groups:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in list(coupling.refused.items())[:8])
         message = f"nothing in this model can shrink. {reasons or 'It has no convolution or linear layer.'}"

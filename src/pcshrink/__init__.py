@@ -1,5 +1,6 @@
 """pcshrink: smaller and faster PyTorch networks by Progressive Channel-Shrinking."""
 
+from pcshrink.artifact import load, save
 from pcshrink.config import ShrinkConfig
 from pcshrink.errors import ShrinkError
 from pcshrink.profile import profile
@@ -20,6 +21,8 @@ __all__ = [
     "compact",
     "detach_",
     "fold",
+    "load",
     "profile",
+    "save",
     "verify",
 ]

@@ -1,0 +1,106 @@
+"""Which builders an artifact may name: model libraries only, with arguments that fetch and open nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from pcshrink.artifact.record import Artifact
+from pcshrink.artifact.state import slots
+from pcshrink.errors import ConfigError, PlanMismatchError, ShrinkError
+from pcshrink.models import create
+from pcshrink.surgery.compact import check_plan
+from pcshrink.surgery.plan import GATE
+
+KNOWN = ("pcshrink", "timm", "torchvision")
+# They choose or fetch initial weights, which the artifact's own replace.
+INITIAL = re.compile(r"pretrained|weights|checkpoint|cache_dir|^model_name$|^path$|^spec$")
+NAME = re.compile(r"[A-Za-z0-9_.\-]+")
+
+
+def is_known(builder: str) -> bool:
+    """Whether a builder only names a model of a library, so that it is safe whoever wrote the name."""
+    source, colon, name = builder.partition(":")
+    return bool(colon) and source in KNOWN and NAME.fullmatch(name) is not None
+
+
+def plain_arguments(builder: str | None, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """A builder's arguments as JSON holds them, without those that only choose initial weights."""
+    if arguments and builder is None:
+        message = "builder_args were given without a builder"
+        raise ConfigError(message)
+    wanted = {key: value for key, value in arguments.items() if not INITIAL.search(key)}
+    try:
+        plain: dict[str, Any] = json.loads(json.dumps(wanted, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        message = f"builder_args must be what JSON can hold: {error}"
+        raise ConfigError(message) from error
+    return plain
+
+
+def build(builder: str, arguments: Mapping[str, Any]) -> nn.Module:
+    """Make the full-size model; the random state is left as it was.
+
+    Raises:
+        ConfigError: There is no such model, or it does not take these arguments.
+    """
+    for name in arguments:
+        if INITIAL.search(name):
+            message = f"the builder argument {name!r} may not come from a file"
+            raise ConfigError(message)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            return create(builder, **arguments)
+    except ShrinkError:
+        raise
+    except Exception as error:  # a library's own complaint about its arguments
+        message = f"{builder!r} cannot be made with {dict(arguments)}: {type(error).__name__}: {error}"
+        raise ConfigError(message) from error
+
+
+def check_builder(artifact: Artifact, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Make sure that the builder gives the network that is being saved.
+
+    Raises:
+        ConfigError: It gives another one, or cannot be used at all.
+    """
+    if artifact.builder is None:
+        return
+    fresh = _skeleton(artifact.builder, artifact.builder_args)
+    plan = artifact.plan if artifact.compact else None
+    try:
+        if plan is not None:
+            check_plan(fresh, plan)
+    except PlanMismatchError as error:
+        message = f"{_called(artifact)} does not make this model: {error}"
+        raise ConfigError(message) from error
+    expected = {}
+    for name, _, _, tensor in slots(fresh):
+        cuts = plan.tensors.get(name, {}) if plan else {}
+        expected[name] = tuple(len(cuts[a]) if a in cuts else size for a, size in enumerate(tensor.shape))
+    own = {n: s for n, s in shapes.items() if f"{GATE}." not in n and n.rpartition(".")[2] != "pcs_scale"}
+    if own != expected:
+        name = next(n for n in (*own, *expected) if own.get(n) != expected.get(n))
+        message = (
+            f"{_called(artifact)} does not make this model: {name!r} is {own.get(name, 'missing')} in "
+            f"the model, {expected.get(name, 'missing')} in what the builder makes"
+        )
+        raise ConfigError(message)
+
+
+def _called(artifact: Artifact) -> str:
+    return f"builder {artifact.builder!r} with {artifact.builder_args}"
+
+
+def _skeleton(builder: str, arguments: Mapping[str, Any]) -> nn.Module:
+    """The builder's model without values, which is quick; with values where a network cannot be made so."""
+    if is_known(builder):
+        with contextlib.suppress(ShrinkError), torch.device("meta"):
+            return build(builder, arguments)
+    return build(builder, arguments)

@@ -1,0 +1,138 @@
+"""Files that are either whole or not there: locks, hashes, a commit that survives being killed at any point.
+
+A save writes the new weights under a hidden name, then replaces ``pcshrink.json`` (from here on the new
+artifact counts), then gives the weights their proper name. A reader takes the weights whose hash the JSON
+states, under either name, so it finds the old artifact or the new one, whole, whenever the writer stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+from pcshrink.errors import CheckpointError
+
+RECORD = "pcshrink.json"
+WEIGHTS = "model.safetensors"
+PENDING = ".model-"  # + hash + .safetensors: weights that wait for their name
+TEMPORARY = ".pcshrink-new-"
+LARGEST_RECORD = 64 << 20
+
+
+def sha256(data: bytes) -> str:
+    """The hash of some bytes, as hex digits."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def pending(folder: Path, digest: str) -> Path:
+    """Where weights with this hash wait for their name."""
+    return folder / f"{PENDING}{digest[:32]}.safetensors"
+
+
+def read_bytes(path: Path, largest: int | None = None) -> bytes:
+    """The whole content of a plain file.
+
+    Raises:
+        CheckpointError: It is missing, no plain file, too large or cannot be read.
+    """
+    try:
+        if not path.is_file():
+            what = "is not a file" if path.exists() else "is missing"
+            message = f"{path} {what}; an artifact is a folder with {RECORD} and {WEIGHTS}"
+            raise CheckpointError(message)
+        size = path.stat().st_size
+        if largest is not None and size > largest:
+            message = f"{path} is absurdly large: {size} bytes, at most {largest} make sense"
+            raise CheckpointError(message)
+        return path.read_bytes()
+    except (OSError, ValueError) as error:
+        if isinstance(error, CheckpointError):
+            raise
+        message = f"{path} cannot be read: {error}"
+        raise CheckpointError(message) from error
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """One writer at a time; the lock is on the folder itself and goes with its process, whatever ends it."""
+    try:
+        import fcntl
+    except ImportError:  # Windows: two writers at once are not kept apart there
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def replace_artifact(folder: Path, record: bytes, weights: bytes, digest: str) -> None:
+    """Put a new artifact in place of the old one, in one step that cannot be half done.
+
+    Raises:
+        CheckpointError: The folder cannot be written; what was there before is whole.
+    """
+    target = folder / RECORD
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with locked(folder):
+            _finish(folder)
+            target = folder / WEIGHTS
+            new_weights = _write(folder, weights)
+            target = folder / RECORD
+            new_record = _write(folder, record)
+            new_weights.replace(pending(folder, digest))
+            sync(folder)
+            new_record.replace(folder / RECORD)
+            sync(folder)
+            pending(folder, digest).replace(folder / WEIGHTS)
+            sync(folder)
+    except OSError as error:
+        message = f"{target} cannot be written: {error}. What was saved there before is unchanged."
+        raise CheckpointError(message) from error
+    finally:
+        _sweep(folder)
+
+
+def _write(folder: Path, data: bytes) -> Path:
+    path = folder / f"{TEMPORARY}{os.getpid()}-{secrets.token_hex(4)}"
+    with path.open("xb") as handle:
+        handle.write(data)
+        handle.flush()
+        os.fsync(handle.fileno())
+    return path
+
+
+def _finish(folder: Path) -> None:
+    """Do the last step of a save that was stopped after its commit; drop weights that never got so far."""
+    for waiting in folder.glob(f"{PENDING}*.safetensors"):
+        stated = f'"{waiting.name.removeprefix(PENDING).removesuffix(".safetensors")}'.encode()
+        record = folder / RECORD
+        if record.is_file() and stated in record.read_bytes():
+            waiting.replace(folder / WEIGHTS)
+        else:
+            waiting.unlink()
+    for stray in folder.glob(f"{TEMPORARY}*"):
+        stray.unlink()
+
+
+def _sweep(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        for stray in folder.glob(f"{TEMPORARY}{os.getpid()}-*"):
+            stray.unlink()
+
+
+def sync(folder: Path) -> None:
+    """Make renames in a folder last through a power cut, where the system can."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

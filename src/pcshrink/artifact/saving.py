@@ -1,0 +1,140 @@
+"""Save a model with the plan it was cut by."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from pcshrink.artifact.builders import check_builder, plain_arguments
+from pcshrink.artifact.files import WEIGHTS, replace_artifact, sha256
+from pcshrink.artifact.record import Artifact
+from pcshrink.artifact.state import frozen, gate_states, scale_states, take_apart, volatile
+from pcshrink.errors import CheckpointError, ConfigError, PlanMismatchError
+from pcshrink.surgery.graph import unwrap
+from pcshrink.surgery.plan import PrunePlan
+
+LIBRARIES = ("pcshrink", "torch", "safetensors", "timm", "torchvision")
+
+
+def save(
+    dir: str | Path,
+    model: nn.Module,
+    plan: PrunePlan | None,
+    builder: str | None = None,
+    *,
+    builder_args: Mapping[str, Any] | None = None,
+    input_shape: Sequence[int] | None = None,
+    metrics: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write a model into a folder: ``pcshrink.json`` and ``model.safetensors``.
+
+    Interrupted, it leaves the old artifact or the new one, whole. Other files in the folder stay.
+
+    Args:
+        dir: The folder; it is made if need be.
+        model: The compact model, with gates or folded, or the gated (maybe masked) full-size model.
+        plan: What it was cut by; None for a model that was never cut.
+        builder: How the full-size model is made, as ``pcshrink.models.create`` takes it (``timm:resnet18``,
+            ``torchvision:vgg16``, ``pcshrink:resnet20``). With it the artifact loads by itself, without it
+            ``load`` wants a fresh full-size model.
+        builder_args: Arguments for the builder, for example ``{"num_classes": 10}``.
+        input_shape: One input sample without the batch axis, for the commands that run the model.
+        metrics: Anything JSON can hold.
+
+    Returns:
+        The folder.
+
+    Raises:
+        CheckpointError: The folder cannot be written, or a tensor cannot be saved.
+        ConfigError: The builder does not make this model, or an argument is not plain data.
+        PlanMismatchError: The plan belongs to another model.
+    """
+    base = unwrap(model)
+    tensors, tied = take_apart(base)
+    shapes = {name: tuple(t.shape) for name, t in tensors.items()}
+    shapes |= {alias: shapes[name] for alias, name in tied.items()}
+    artifact = Artifact(
+        plan=plan,
+        compact=_is_compact(shapes, plan),
+        builder=builder,
+        builder_args=plain_arguments(builder, builder_args or {}),
+        model_class=f"{type(base).__module__}.{type(base).__qualname__}",
+        input_shape=None if input_shape is None else tuple(int(n) for n in input_shape),
+        metrics=_plain(metrics or {}, "metrics"),
+        versions=_versions(),
+        tied=tied,
+        volatile=volatile(base),
+        frozen=frozen(base),
+        gates=gate_states(base),
+        scales=scale_states(base),
+    )
+    check_builder(artifact, shapes)
+    weights = _serialize(tensors, Path(dir))
+    digest = sha256(weights)
+    artifact = dataclasses.replace(artifact, weights_bytes=len(weights), weights_sha256=digest)
+    replace_artifact(Path(dir), artifact.to_bytes(), weights, digest)
+    return Path(dir)
+
+
+def _serialize(tensors: dict[str, Tensor], folder: Path) -> bytes:
+    from safetensors import SafetensorError
+    from safetensors.torch import save as serialize
+
+    try:
+        return serialize(tensors)
+    except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        message = f"{folder / WEIGHTS} cannot hold this model: {error}"
+        raise CheckpointError(message) from error
+
+
+def _is_compact(shapes: Mapping[str, tuple[int, ...]], plan: PrunePlan | None) -> bool:
+    """Whether the plan is applied already; an error if the model is neither before nor after the cut."""
+    if plan is None:
+        return False
+    whole, cut = True, True
+    for name, before in plan.shapes.items():
+        if name not in shapes:
+            if "pcs_gate." in name:
+                continue
+            message = (
+                f"the plan belongs to another model: it cuts {name!r}, which this model does not have. "
+                "Save a model before its norms are folded into its convolutions; export folds them."
+            )
+            raise PlanMismatchError(message)
+        after = list(before)
+        for axis, kept in plan.tensors[name].items():
+            after[axis] = len(kept)
+        whole, cut = whole and list(shapes[name]) == before, cut and list(shapes[name]) == after
+        if not whole and not cut:
+            message = (
+                f"the plan belongs to another model: {name!r} has shape {shapes[name]}, with this plan "
+                f"it would be {tuple(before)} before and {tuple(after)} after the cut"
+            )
+            raise PlanMismatchError(message)
+    return cut
+
+
+def _plain(value: Mapping[str, Any], what: str) -> dict[str, Any]:
+    try:
+        copied: dict[str, Any] = json.loads(json.dumps(dict(value), allow_nan=False))
+    except (TypeError, ValueError) as error:
+        message = f"{what} must be what JSON can hold (finite numbers, text, lists, dicts): {error}"
+        raise ConfigError(message) from error
+    return copied
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for library in LIBRARIES:
+        try:
+            found[library] = importlib.metadata.version(library)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found

@@ -100,7 +100,7 @@ class Gate(nn.Module):
         if self.training:
             self.recorded = (*self.recorded, raw)
         salience = raw
-        if self.truncated:
+        if self.truncated and not self.masked:
             cut = salience.topk(self.truncated, dim=-1, largest=False).indices
             salience = salience.scatter(-1, cut, 0.0)
         if self.blend:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -23,7 +21,7 @@ def pool(x: Tensor, axis: int) -> Tensor:
     if not dims:
         return x.to(wide)
     # Not mean(): its backward writes out a whole tensor, where that of a sum is a view.
-    places = math.prod(x.shape[d] for d in dims)
+    places = x.numel() // (x.shape[0] * x.shape[axis])
     return x.sum(dim=dims, dtype=wide) * (1 / places)
 
 

@@ -68,6 +68,7 @@ def apply_plan(model: nn.Module, plan: PrunePlan) -> nn.Module:
     for spec in plan.gates:
         if spec.module in present:
             present[spec.module].spec = spec
+            present[spec.module].truncated = None  # the cut has been made
     return small
 
 

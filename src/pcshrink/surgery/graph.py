@@ -146,7 +146,7 @@ def record(model: nn.Module, example_input: Any, *, training: bool = False) -> G
         where = recorder.stack[-1] or type(model).__name__
         message = (
             f"the model does not run on the example input ({describe(example_input)}): in {where!r}: "
-            f"{type(error).__name__}: {error}. Pass an input of the shape, type and device the model expects; "
+            f"{type(error).__name__}: {first_line(error)}. Pass an input of the shape, type and device the model expects; "
             "several arguments go in a tuple."
         )
         raise TraceError(message) from error
@@ -154,6 +154,11 @@ def record(model: nn.Module, example_input: Any, *, training: bool = False) -> G
         for handle in handles:
             handle.remove()
     return graph
+
+
+def first_line(error: BaseException) -> str:
+    """An error's message without the pages that some of torch's have."""
+    return str(error).strip().split("\n", 1)[0].rstrip(".:")
 
 
 def tensors(tree: Any) -> list[Tensor]:

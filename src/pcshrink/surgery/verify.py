@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from pcshrink.errors import TraceError, VerificationError
-from pcshrink.surgery.graph import describe, evaluation, run, tensors, unwrap
+from pcshrink.surgery.graph import describe, evaluation, first_line, run, tensors, unwrap
 
 # Largest difference allowed, relative to the largest output. Measured rounding is 1e-15 and 5e-7.
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
@@ -36,7 +36,7 @@ def outputs_of(model: nn.Module, example_input: Any, who: str) -> list[Tensor]:
         with evaluation(model):
             return [t.detach() for t in tensors(run(model, example_input))]
     except Exception as error:
-        message = f"{who} does not run on {describe(example_input)}: {type(error).__name__}: {error}"
+        message = f"{who} does not run on {describe(example_input)}: {type(error).__name__}: {first_line(error)}"
         kind = TraceError if "reference" in who else VerificationError
         raise kind(message) from error
 

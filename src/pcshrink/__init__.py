@@ -3,6 +3,7 @@
 from pcshrink.artifact import load, save
 from pcshrink.config import ShrinkConfig
 from pcshrink.errors import ShrinkError
+from pcshrink.export import export_onnx
 from pcshrink.profile import profile
 from pcshrink.shrinker import Shrinker, attach_, detach_
 from pcshrink.surgery.compact import compact
@@ -20,6 +21,7 @@ __all__ = [
     "attach_",
     "compact",
     "detach_",
+    "export_onnx",
     "fold",
     "load",
     "profile",

@@ -68,7 +68,7 @@ def load(dir: str | Path, model: nn.Module | None = None, *, trust_builder: bool
 def _build(folder: Path, artifact: Artifact, trusted: bool) -> nn.Module:
     record = folder / RECORD
     if artifact.builder is None:
-        message = f"{record} names no builder; pass a fresh {artifact.model_class}: load({str(folder)!r}, model=...)"
+        message = f"{record} names no builder; pass a fresh {artifact.model_class}: load(..., model=...)"
         raise CheckpointError(message)
     if not trusted and not is_known(artifact.builder):
         message = (

@@ -1,0 +1,92 @@
+"""OpenVINO, by way of a proven ONNX file, and compared once more."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pcshrink.errors import ConfigError, ShrinkError
+from pcshrink.export.onnx import export_onnx
+from pcshrink.export.report import Batch, ExportReport, agree, prepare, quiet, require
+from pcshrink.surgery.graph import unwrap
+
+
+def export_openvino(
+    model: nn.Module, example_input: Any, path: str | Path, *, batch: Batch = None
+) -> ExportReport:
+    """Write an OpenVINO model (``.xml`` and ``.bin``) that was proven to give the model's outputs.
+
+    Args:
+        model: Any module; it is left untouched.
+        example_input: A tensor, or a tuple of arguments.
+        path: The ``.xml`` file; the weights go beside it.
+        batch: A fixed batch size, "dynamic", or None for that of the example.
+
+    Raises:
+        VerificationError: What was exported does not agree.
+        ConfigError: openvino is not installed, or the path does not end in ``.xml``.
+    """
+    require("openvino")
+    target = Path(path)
+    if target.suffix != ".xml":
+        message = f"an OpenVINO model is an .xml file, got {target}"
+        raise ConfigError(message)
+    base = unwrap(model)
+    _, example, norm_error = prepare(base, example_input, batch)
+    with _folder_beside(target) as folder:
+        source, made = folder / "model.onnx", folder / target.name
+        first = export_onnx(base, example_input, source, batch=batch)
+        convert(source, made)
+        inputs, worst, share = agree(base, openvino_runner(made, threads=1), example, batch)
+        parts = [made.with_suffix(".bin"), made]
+        size = sum(part.stat().st_size for part in parts)
+        for part in parts:  # the .xml comes last: a model is there only when its weights are
+            part.replace(target.with_name(part.name))
+    return ExportReport(
+        path=target, format="openvino", exporter=f"openvino from {first.exporter} onnx", inputs=inputs,
+        difference=worst, top1_equal=share, norm_error=norm_error, bytes=size,
+    )  # fmt: skip
+
+
+def convert(source: Path, target: Path) -> None:
+    """Convert an ONNX file, at full precision."""
+    library = require("openvino")
+    with quiet():
+        library.save_model(library.convert_model(str(source)), str(target), compress_to_fp16=False)
+
+
+def openvino_compiled(path: Path, threads: int = 0) -> Any:
+    """A model compiled for the CPU with float32 arithmetic; 0 threads leaves the number to OpenVINO."""
+    settings: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
+    if threads:
+        settings["INFERENCE_NUM_THREADS"] = threads
+    core = require("openvino").Core()
+    return core.compile_model(str(path), "CPU", settings)
+
+
+def openvino_runner(path: Path, threads: int = 0) -> Callable[[list[Tensor]], list[Tensor]]:
+    """An OpenVINO model on the CPU, as a function of tensors."""
+    compiled = openvino_compiled(path, threads)
+
+    def call(inputs: list[Tensor]) -> list[Tensor]:
+        results = compiled([tensor.cpu().numpy() for tensor in inputs])
+        return [torch.tensor(results[port]) for port in compiled.outputs]
+
+    return call
+
+
+@contextlib.contextmanager
+def _folder_beside(target: Path) -> Iterator[Path]:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{target.stem}-", dir=target.parent) as folder:
+            yield Path(folder)
+    except OSError as error:
+        message = f"{target} cannot be written: {error}"
+        raise ShrinkError(message) from error

@@ -83,7 +83,8 @@ def _format(x: Tensor) -> torch.memory_format:
 def can_fuse(norm: nn.Module, x: Tensor) -> bool:
     """Whether this pass of a norm is one that the fused step computes: plain training in eager mode."""
     return (
-        norm.training
+        type(norm) in NORMS  # one that shares its statistics between processes does its own work
+        and norm.training
         and torch.is_grad_enabled()
         and not torch.compiler.is_compiling()
         and isinstance(norm.momentum, float)

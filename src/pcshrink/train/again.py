@@ -1,0 +1,46 @@
+"""Evaluate what a run saved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pcshrink.artifact import load
+from pcshrink.errors import CheckpointError
+from pcshrink.train.evaluate import evaluate
+from pcshrink.train.library import check_recipe
+from pcshrink.train.recipe import DataSection
+from pcshrink.train.run import open_section
+
+
+def evaluate_saved(folder: Path, data: str | None = None, root: Path | None = None) -> dict[str, Any]:
+    """The error of a saved network.
+
+    Args:
+        folder: A run's folder, or that of a saved model.
+        data: The data set; default: the one it was trained on.
+        root: Where the data are; default: where they were.
+
+    Raises:
+        CheckpointError: There is no saved model.
+        DataError: The data are missing or damaged.
+    """
+    home = folder / "model" if (folder / "model").is_dir() else folder
+    model = load(home)
+    path = next((p for p in (folder / "recipe.yaml", folder.parent / "recipe.yaml") if p.is_file()), None)
+    section, seed, channels_last = None, 0, False
+    if path is not None:
+        recipe = check_recipe(yaml.safe_load(path.read_text(encoding="utf-8")), str(path))
+        section, seed, channels_last = recipe.data, recipe.seed, recipe.train.channels_last
+    if data is not None and (section is None or section.name != data):
+        section = DataSection.model_validate({"name": data, "root": root})
+    elif root is not None and section is not None:
+        section = section.model_copy(update={"root": root})
+    if section is None:
+        message = f"{folder} has no recipe.yaml that says which data it was trained on; pass --data"
+        raise CheckpointError(message)
+    opened = open_section(section, seed, channels_last)
+    score = evaluate(model, opened.val)
+    return {"error": score.error, "loss": score.loss, "images": opened.val.num_samples, "data": section.name}

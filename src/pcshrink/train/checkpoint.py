@@ -1,0 +1,160 @@
+"""Checkpoints: nested plain data with tensors in one safetensors file, written atomically, the last two kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from pcshrink.errors import CheckpointError
+
+VERSION = 1
+KEEP = 2
+_TENSOR = "__tensor__"
+_NAME = re.compile(r"checkpoint-(\d{10})\.safetensors")
+
+
+def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+    """Let ``write`` fill a temporary file beside ``path``, make it last, and only then give it its name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        write(temporary)
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        message = f"cannot write {path}: {error}; the files written before are intact"
+        raise CheckpointError(message) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a small text file atomically."""
+    write_atomically(path, lambda temporary: _put(temporary, text))
+
+
+def _put(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+def save_state(path: Path, state: dict[str, Any]) -> None:
+    """Write nested dicts and lists of plain data and tensors.
+
+    Raises:
+        CheckpointError: The file cannot be written, or a number in it is not finite.
+    """
+    tensors: dict[str, Tensor] = {}
+    plain = _split(state, tensors, "")
+    metadata = {"version": str(VERSION), "state": json.dumps(plain)}
+    write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata=metadata))
+
+
+def _split(value: Any, tensors: dict[str, Tensor], where: str) -> Any:
+    if isinstance(value, Tensor):
+        if value.is_floating_point() and not bool(value.isfinite().all()):
+            message = f"{where[1:]} holds numbers that are not finite; nothing was saved"
+            raise CheckpointError(message)
+        tensors[where[1:]] = value.detach().cpu().contiguous().clone()
+        return {_TENSOR: where[1:]}
+    if isinstance(value, dict):
+        return {str(k): _split(v, tensors, f"{where}/{k}") for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_split(v, tensors, f"{where}/{i}") for i, v in enumerate(value)]
+    return value
+
+
+def load_state(path: Path) -> dict[str, Any]:
+    """Read what ``save_state`` wrote.
+
+    Raises:
+        CheckpointError: The file is missing, damaged or from another version.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            if metadata.get("version") != str(VERSION):
+                message = f"{path} is not a checkpoint of version {VERSION}"
+                raise CheckpointError(message)
+            plain = json.loads(metadata["state"])
+            state = _join(plain, file.get_tensor)
+    except (OSError, SafetensorError, KeyError, ValueError) as error:
+        if isinstance(error, CheckpointError):
+            raise
+        message = f"the checkpoint {path} is damaged: {error}"
+        raise CheckpointError(message) from error
+    return dict(state)
+
+
+def _join(value: Any, read: Callable[[str], Tensor]) -> Any:
+    if isinstance(value, dict):
+        if set(value) == {_TENSOR}:
+            return read(value[_TENSOR])
+        return {k: _join(v, read) for k, v in value.items()}
+    return [_join(v, read) for v in value] if isinstance(value, list) else value
+
+
+class Checkpoints:
+    """The numbered checkpoints of one run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def found(self) -> list[Path]:
+        """All complete checkpoints, newest last."""
+        if not self.folder.is_dir():
+            return []
+        return sorted(p for p in self.folder.iterdir() if _NAME.fullmatch(p.name))
+
+    def save(self, step: int, state: dict[str, Any]) -> Path:
+        """Write one and remove all but the last two."""
+        path = self.folder / f"checkpoint-{step:010d}.safetensors"
+        save_state(path, state)
+        for old in self.found()[:-KEEP]:
+            old.unlink(missing_ok=True)
+        return path
+
+    def load(self) -> dict[str, Any] | None:
+        """The newest checkpoint that can be read; None if there is none at all.
+
+        Raises:
+            CheckpointError: There are checkpoints, but all are damaged.
+        """
+        problems = []
+        for path in reversed(self.found()):
+            try:
+                return load_state(path)
+            except CheckpointError as error:
+                problems.append(str(error))
+        if problems:
+            raise CheckpointError("; ".join(problems))
+        return None
+
+
+def random_state() -> dict[str, Any]:
+    """The state of torch's generators."""
+    state: dict[str, Any] = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        state["cuda"] = list(torch.cuda.get_rng_state_all())
+    return state
+
+
+def set_random_state(state: dict[str, Any]) -> None:
+    """Put ``random_state`` back."""
+    torch.set_rng_state(state["cpu"].to(torch.uint8))
+    if "cuda" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all([s.to(torch.uint8) for s in state["cuda"]])

@@ -1,0 +1,110 @@
+"""What a person sees and what a machine reads: a progress bar or plain lines, and JSON lines."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from pcshrink.train.checkpoint import write_text
+
+
+class Console:
+    """Progress of one run; silent in all processes but the first.
+
+    Args:
+        folder: Where ``metrics.jsonl`` goes.
+        quiet: Show nothing.
+        tensorboard: Write event files as well.
+    """
+
+    def __init__(self, folder: Path, *, quiet: bool = False, tensorboard: bool = False) -> None:
+        self.path = folder / "metrics.jsonl"
+        self.quiet = quiet
+        self._live: Any = None
+        self._task: Any = None
+        self._writer: Any = None
+        if tensorboard:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._writer = SummaryWriter(str(folder / "tensorboard"))
+        if not quiet and sys.stderr.isatty():
+            self._live = _bar()
+            self._live.start()
+        self._began = time.monotonic()
+
+    def close(self) -> None:
+        """Put the terminal and the files in order."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+        if self._writer is not None:
+            self._writer.close()
+
+    def start(self, step: int, steps: int) -> None:
+        """The run begins, or goes on, at a step."""
+        if self._live is not None:
+            self._task = self._live.add_task("", total=steps, completed=step)
+
+    def step(self, step: int, text: str) -> None:
+        """One step is done."""
+        if self._live is not None:
+            self._live.update(self._task, completed=step, description=text)
+
+    def say(self, text: str) -> None:
+        """A line for people."""
+        if self._live is not None:
+            self._live.console.print(text, highlight=False, markup=False)
+        elif not self.quiet:
+            sys.stderr.write(text + "\n")
+            sys.stderr.flush()
+
+    def rewind(self, epoch: int) -> None:
+        """Forget the records of epochs that will be run again."""
+        if self.path.is_file():
+            lines = self.path.read_text(encoding="utf-8").splitlines()
+            kept = [line for line in lines if _epoch_of(line) < epoch]
+            write_text(self.path, "".join(line + "\n" for line in kept))
+
+    def record(self, row: dict[str, Any]) -> None:
+        """Append one record to the metrics, and show it."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+        if self._writer is not None:
+            for name, value in row.items():
+                if isinstance(value, (int, float)):
+                    self._writer.add_scalar(name, value, row["epoch"])
+        self.say(describe(row))
+
+
+def describe(row: dict[str, Any]) -> str:
+    """One epoch as a line."""
+    parts = [f"epoch {row['epoch'] + 1}/{row['epochs']} {row['phase']:7}"]
+    parts.append(f"loss {row['loss']:.4f}")
+    if row.get("error") is not None:
+        parts.append(f"error {row['error']:.2f} %")
+    if row.get("R") is not None:
+        parts.append(f"lambda {row['lambda']:.2e}  R {row['R']:.2f}  highest selected {row['highest_selected']:.3f}")
+    if row.get("madds") is not None:
+        parts.append(f"madds {row['madds'] / 1e6:.2f} M ({100 * row['madds_share']:.1f} %)  dead {row['dead']}")
+    parts.append(f"lr {row['lr']:.4g}  {row['seconds']:.1f} s")
+    return "  ".join(parts)
+
+
+def _epoch_of(line: str) -> float:
+    try:
+        return float(json.loads(line)["epoch"])
+    except (ValueError, KeyError, TypeError):
+        return math.inf  # a line cut short by a crash
+
+
+def _bar() -> Any:
+    from rich.console import Console as RichConsole
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=RichConsole(stderr=True))

@@ -1,0 +1,121 @@
+"""The end of a run: the compact network, its proof, its costs, its files."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from pcshrink.artifact import save
+from pcshrink.errors import ShrinkError
+from pcshrink.profile import profile
+from pcshrink.surgery.attach import find_gates
+from pcshrink.surgery.compact import compact
+from pcshrink.surgery.compose import compose
+from pcshrink.surgery.fold import fold
+from pcshrink.surgery.plan import PrunePlan
+from pcshrink.train import reshape
+from pcshrink.train.boundary import Boundary
+from pcshrink.train.evaluate import evaluate
+from pcshrink.train.result import Result
+from pcshrink.train.session import Session, blank_model
+from pcshrink.train.sync_norm import unsynchronise_
+
+log = logging.getLogger(__name__)
+
+
+def finish(session: Session, boundary: Boundary, folder: Path) -> Result:
+    """Make, prove, measure and save the final network."""
+    for model in filter(None, (session.model, session.average)):
+        unsynchronise_(model)
+    session.wrapped = None
+    cut = boundary.facts.get("cut")
+    final, plan = _final_network(session, cut)
+    final.eval()
+    score = evaluate(final, session.data.val, session.fabric)
+    result = Result(folder, folder / "model", dict(boundary.facts["dense"]), {}, cut)
+    result.compact = _costs(final, session.example) | {"error": score.error, "loss": score.loss}
+    if session.recipe.shrink is None:
+        result.dense |= {"error": score.error, "loss": score.loss}
+    if boundary.budget is not None:
+        budget = boundary.budget
+        reached = getattr(profile(final, session.example, budget.section.convention), budget.metric)
+        result.budget = {"metric": budget.metric, "convention": budget.section.convention, "limit": budget.limit,
+                         "reached": reached, "share": reached / budget.dense}  # fmt: skip
+    if plan is not None:
+        result.widths = {name: len(kept) for name, kept in plan.groups.items()}
+    if session.fabric.is_global_zero:
+        _measure(result, session, final)
+        _write(result, session, final, plan)
+    session.fabric.barrier()
+    return result
+
+
+def _final_network(session: Session, cut: dict[str, Any] | None) -> tuple[nn.Module, PrunePlan | None]:
+    settings, best = session.recipe.shrink, session.best
+    if settings is None:
+        return best, None
+    if session.mask is None:
+        if settings.gates == "fold" and find_gates(best):
+            best = fold(best)
+        return best, session.cut
+    plan = session.mask
+    small = compact(best, plan, session.example, gates=settings.gates)
+    assert cut is not None
+    cut["final_masked_error"] = evaluate(best, session.data.val, session.fabric).error
+    cut["final_leak"] = reshape.largest_salience(best, plan, session.data.val.batches())
+    for gate in find_gates(best).values():
+        gate.masked = False
+    cut["final_gated_error"] = evaluate(best, session.data.val, session.fabric).error
+    for gate in find_gates(best).values():
+        gate.masked = True
+    cut["compact_error"] = evaluate(small, session.data.val, session.fabric).error
+    return small, plan if session.cut is None else compose(session.cut, plan)
+
+
+def _costs(model: nn.Module, example: Any) -> dict[str, Any]:
+    layers, paper = profile(model, example), profile(model, example, "paper")
+    return {
+        "params": layers.params, "madds": layers.madds, "mem_access": layers.mem_access,
+        "paper_madds": paper.madds, "paper_mem_access": paper.mem_access,
+        "generator_madds": layers.generator_madds,
+    }  # fmt: skip
+
+
+def _measure(result: Result, session: Session, final: nn.Module) -> None:
+    if not session.recipe.output.latency:
+        return
+    from pcshrink.profile.latency import latency
+
+    dense = blank_model(session.recipe, session.data.num_classes).to(session.fabric.device).eval()
+    one = session.example[:1]
+    for name, model, target in (("dense", dense, result.dense), ("compact", final, result.compact)):
+        try:
+            timing = latency(model, one)
+        except ShrinkError as error:
+            log.warning("the latency of the %s network was not measured: %s", name, error)
+            return
+        target |= {"latency_ms": timing.median_ms, "latency_low_ms": timing.low_ms, "latency_high_ms": timing.high_ms}
+
+
+def _write(result: Result, session: Session, final: nn.Module, plan: PrunePlan | None) -> None:
+    recipe = session.recipe
+    arguments = {"num_classes": session.data.num_classes, **recipe.model.args}
+    metrics = {"error": result.compact["error"], "dense": result.dense, "compact": result.compact}
+    path = save(
+        result.model_dir, final, plan, recipe.model.name, builder_args=arguments,
+        input_shape=session.data.input_shape, metrics=metrics,
+    )  # fmt: skip
+    result.files["model"] = str(path)
+    if recipe.output.onnx:
+        from pcshrink.export import export_onnx
+
+        target = result.folder / "model.onnx"
+        export_onnx(final, session.example, target)
+        result.files["onnx"] = str(target)
+    result.files |= {"metrics": str(result.folder / "metrics.jsonl"), "recipe": str(result.folder / "recipe.yaml")}
+    result.files["result"] = str(result.save())
+
+

@@ -1,0 +1,257 @@
+"""The training loop: steps, epochs, phases, checkpoints, and what to do when something goes wrong."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pcshrink.errors import ShrinkError
+from pcshrink.train.boundary import Boundary
+from pcshrink.train.checkpoint import Checkpoints, random_state, set_random_state
+from pcshrink.train.console import Console
+from pcshrink.train.evaluate import evaluate
+from pcshrink.train.interrupt import Interrupted, StopFlag
+from pcshrink.train.objective import Objective
+from pcshrink.train.optim import update_average_
+from pcshrink.train.phases import Timetable
+from pcshrink.train.session import Session
+
+MOST_SKIPS = 3  # bad steps in a row before the run goes back to its last checkpoint
+MOST_ROLLBACKS = 2
+
+
+class DivergedError(ShrinkError, RuntimeError):
+    """The loss is not finite and stays so."""
+
+
+class Loop:
+    """Trains a session from where it is to the end.
+
+    Args:
+        session: What is trained.
+        objective: The task loss.
+        folder: Where checkpoints go.
+        console: Who is told.
+        flag: Whether to stop.
+    """
+
+    def __init__(
+        self, session: Session, objective: Objective, folder: Path, console: Console, flag: StopFlag
+    ) -> None:
+        self.session, self.objective, self.console, self.flag = session, objective, console, flag
+        self.recipe, self.fabric = session.recipe, session.fabric
+        self.timetable = Timetable(self.recipe.epochs, self.recipe.optimizer)
+        self.boundary = Boundary(session, objective, folder, self.timetable, console)
+        self.checkpoints = Checkpoints(folder / "checkpoints")
+        self.batches = len(session.data.train)
+        self.epoch = self.batch = self.step = 0
+        self.sums: dict[str, float] = {}
+        self.skips = self.rollbacks = 0
+        self.lr_scale = 1.0
+        self._saved_at = time.monotonic()
+
+    def state(self) -> dict[str, Any]:
+        """Everything that a resumed run needs."""
+        return {
+            "place": {"epoch": self.epoch, "batch": self.batch, "step": self.step},
+            "sums": self.sums,
+            "trouble": {"skips": self.skips, "rollbacks": self.rollbacks, "lr_scale": self.lr_scale},
+            "session": self.session.state(),
+            "boundary": self.boundary.state(),
+            "random": random_state(),
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Go on from a state."""
+        place = state["place"]
+        self.epoch, self.batch, self.step = place["epoch"], place["batch"], place["step"]
+        self.sums = dict(state["sums"])
+        self.skips = state["trouble"]["skips"]
+        self.rollbacks, self.lr_scale = state["trouble"]["rollbacks"], state["trouble"]["lr_scale"]
+        self.boundary.load(state["boundary"])
+        self.session.load(state["session"])
+        self.boundary.resume()
+        set_random_state(state["random"])
+        self.console.rewind(self.epoch)
+
+    def save(self) -> None:
+        """Write a checkpoint; all processes wait until it is there."""
+        if self.fabric.is_global_zero:
+            self.checkpoints.save(self.step, self.state())
+        self.fabric.barrier()
+        self._saved_at = time.monotonic()
+
+    def run(self) -> None:
+        """Train to the end.
+
+        Raises:
+            Interrupted: A signal came; a checkpoint was written.
+            DivergedError: The loss is not finite and stays so.
+        """
+        self.console.start(self.epoch * self.batches + self.batch, self.timetable.total * self.batches)
+        if self.step == 0 and self.epoch == 0 and self.batch == 0:
+            self.boundary.enter(0)
+            self.save()
+        while self.epoch < self.timetable.total:
+            self._epoch()
+
+    def _epoch(self) -> None:
+        began, first = time.monotonic(), self.batch
+        self.session.model.train()
+        group: list[tuple[Tensor, Tensor, int]] = []
+        for images, labels in self.session.data.train.batches(self.epoch, self.batch):
+            group.append((images, labels, self.batch + len(group)))
+            last = self.batch + len(group) == self.batches
+            if len(group) < self.recipe.optimizer.accumulate and not last:
+                continue
+            outcome = self._step(group)
+            self.batch += len(group)
+            group = []
+            if outcome == "rolled back":
+                return
+            self._between_steps()
+        self._close_epoch(time.monotonic() - began, max(self.batches - first, 1))
+
+    def _between_steps(self) -> None:
+        """Stop if asked to; save if it is time."""
+        self._check_stop()
+        output = self.recipe.output
+        due = time.monotonic() - self._saved_at > 60 * output.checkpoint_minutes
+        if self.fabric.world_size > 1:
+            due = bool(self.fabric.broadcast(due))
+        if due or (output.checkpoint_steps and self.step % output.checkpoint_steps == 0 and not self.skips):
+            self.save()
+        self.console.step(self.epoch * self.batches + self.batch, self.timetable.phase(self.epoch))
+
+    def _check_stop(self) -> None:
+        signum = float(self.flag.signum)
+        if self.fabric.world_size > 1:
+            signum = float(self.fabric.all_reduce(torch.tensor(signum, device=self.fabric.device), reduce_op="max"))
+        if signum:
+            self.save()
+            place = f"epoch {self.epoch + 1}, step {self.step}"
+            message = f"stopped at {place}; a checkpoint is written"
+            raise Interrupted(message, int(signum))
+
+    def _step(self, group: list[tuple[Tensor, Tensor, int]]) -> str:
+        """One optimizer step over some batches; "done", "skipped" or "rolled back"."""
+        session, shrinker = self.session, self.session.shrinker
+        place = self.epoch + self.batch / self.batches
+        phase = self.timetable.phase(self.epoch)
+        lr = self.timetable.lr(place) * self.lr_scale
+        for options in session.optimizer.param_groups:
+            options["lr"] = lr
+        self.boundary.before_step(place)
+        totals = {"loss": 0.0, "R": 0.0}
+        for index, (images, labels, number) in enumerate(group):
+            with self.fabric.no_backward_sync(session.wrapped, enabled=index + 1 < len(group)):
+                loss, pushed = self._forward(images, labels, number, pushing=phase == "shrink")
+                self.fabric.backward(loss / len(group))
+            totals["loss"] += float(loss.detach()) / len(group)
+            totals["R"] += pushed / len(group)
+        if not self._finite(totals["loss"]):
+            session.stepper.zero_grad()
+            if shrinker is not None:
+                for gate in shrinker.gates.values():
+                    gate.batch_mean()
+            return self._trouble(totals["loss"], lr)
+        clip = self.recipe.optimizer.clip
+        if clip is not None:
+            self.fabric.clip_gradients(session.wrapped, session.stepper, max_norm=clip, error_if_nonfinite=False)
+        session.stepper.step()
+        session.stepper.zero_grad()
+        if shrinker is not None:
+            shrinker.step()
+            if phase != "shrink":
+                shrinker.steps -= 1
+        if session.average is not None:
+            # A young average follows faster, or it would remember where it started.
+            decay = min(self.recipe.train.ema, (1 + self.boundary.age) / (10 + self.boundary.age))
+            update_average_(session.average, session.model, decay)
+        self.boundary.age += 1
+        self.step += 1
+        self.skips = 0
+        for name, value in (*totals.items(), ("steps", 1.0)):
+            self.sums[name] = self.sums.get(name, 0.0) + value
+        return "done"
+
+    def _forward(self, images: Tensor, labels: Tensor, number: int, *, pushing: bool) -> tuple[Tensor, float]:
+        session = self.session
+        images, partner, own = self.objective.prepare(images, self.epoch, number, self.fabric.global_rank)
+        scores = session.wrapped(images)
+        loss = self.objective.loss(scores, images, labels, partner, own)
+        if session.shrinker is None or not pushing:
+            return loss, 0.0
+        pushed = session.shrinker.shrinking_loss()
+        weight = 0.0 if session.shrinker.config.method == "truncate" else session.shrinker.lam
+        return loss + weight * pushed, float(pushed.detach())
+
+    def _finite(self, loss: float) -> bool:
+        """Whether loss and gradients are numbers, in all processes."""
+        gradients = [p.grad for p in self.session.model.parameters() if p.grad is not None]
+        norm = torch.nn.utils.get_total_norm(gradients)
+        # With a loss scaler infinite gradients are ordinary; it skips such steps by itself.
+        scaled = self.recipe.train.precision == "fp16"
+        fine = math.isfinite(loss) and (scaled or bool(norm.isfinite()))
+        if self.fabric.world_size == 1:
+            return fine
+        return float(self.fabric.all_reduce(torch.tensor(float(not fine)), reduce_op="sum")) == 0
+
+    def _trouble(self, loss: float, lr: float) -> str:
+        """Skip a step; go back to the last checkpoint when several are bad or the network itself is."""
+        self.skips += 1
+        buffers = (b for b in self.session.model.buffers() if b.is_floating_point())
+        broken = not all(bool(b.isfinite().all()) for b in buffers)
+        self.console.say(f"step {self.step}: loss {loss} or its gradient is not finite; the step is skipped")
+        if self.skips <= MOST_SKIPS and not broken:
+            return "skipped"
+        if self.rollbacks >= MOST_ROLLBACKS:
+            lam = self.session.shrinker.lam if self.session.shrinker is not None else 0.0
+            message = (
+                f"the loss is not finite (step {self.step}, learning rate {lr:.4g}, lambda {lam:.3g}) and going back "
+                f"to the last checkpoint {self.rollbacks} times with half the learning rate did not help; "
+                "lower optimizer.lr, set optimizer.clip, or check the data"
+            )
+            raise DivergedError(message)
+        rollbacks, scale = self.rollbacks + 1, self.lr_scale / 2
+        state = self.checkpoints.load()
+        assert state is not None
+        self.load(state)
+        self.rollbacks, self.lr_scale, self.skips = rollbacks, scale, 0
+        self.console.say(f"back to step {self.step}, learning rate halved")
+        return "rolled back"
+
+    def _close_epoch(self, seconds: float, batches: int) -> None:
+        """Evaluate, tell, reshape, save."""
+        last = self.epoch + 1 == self.timetable.total
+        phase = self.timetable.phase(self.epoch)
+        turn = last or self.timetable.phase(self.epoch + 1) != phase
+        score = None
+        if turn or (self.epoch + 1) % self.recipe.output.eval_every == 0:
+            score = evaluate(self.session.best, self.session.data.val, self.fabric, self._check_stop)
+        steps = max(self.sums.get("steps", 0.0), 1.0)
+        row: dict[str, Any] = {
+            "epoch": self.epoch,
+            "epochs": self.timetable.total,
+            "phase": phase,
+            "step": self.step,
+            "loss": self.sums.get("loss", 0.0) / steps,
+            "error": score.error if score else None,
+            "val_loss": score.loss if score else None,
+            "lr": float(self.session.optimizer.param_groups[0]["lr"]),
+            "seconds": seconds,
+            "images_per_second": batches * self.recipe.data.batch_size / seconds,
+        }
+        row |= self.boundary.figures(phase, self.sums.get("R", 0.0) / steps)
+        if self.fabric.is_global_zero:
+            self.console.record(row)
+        self.boundary.leave(self.epoch, score)
+        self.epoch, self.batch, self.sums = self.epoch + 1, 0, {}
+        if self.epoch < self.timetable.total:
+            self.boundary.enter(self.epoch)
+        self.save()

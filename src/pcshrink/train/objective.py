@@ -1,0 +1,79 @@
+"""What is minimised besides the penalty: cross entropy, label smoothing, mixup, a teacher."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pcshrink.data.source import derive_seed
+from pcshrink.train.recipe import DistillSection, TrainSection
+
+
+def mix(images: Tensor, alpha: float, seed: int, epoch: int, batch: int, rank: int) -> tuple[Tensor, Tensor, float]:
+    """Mixup: blend every image with another one of the batch.
+
+    Returns:
+        The mixed images, for each the index of its partner, and the share of its own.
+    """
+    generator = torch.Generator().manual_seed(derive_seed(seed, epoch, batch, rank, "mixup"))
+    partner = torch.randperm(len(images), generator=generator)
+    own = float(_beta(alpha, generator))
+    own = max(own, 1 - own)
+    partner = partner.to(images.device)
+    return images * own + images[partner] * (1 - own), partner, own
+
+
+def _beta(alpha: float, generator: torch.Generator) -> Tensor:
+    """One Beta(alpha, alpha) draw (Johnk's method), from the generator so that a resumed run repeats it."""
+    while True:
+        u, v = torch.rand(2, generator=generator, dtype=torch.float64)
+        x, y = u ** (1 / alpha), v ** (1 / alpha)
+        if 0 < x + y <= 1:
+            return x / (x + y)
+
+
+class Objective:
+    """The task loss of one batch.
+
+    Args:
+        settings: Label smoothing and mixup.
+        distill: What part a teacher has; None for none.
+        seed: For mixup.
+    """
+
+    def __init__(self, settings: TrainSection, distill: DistillSection | None, seed: int) -> None:
+        self.settings, self.distill, self.seed = settings, distill, seed
+        self.teacher: nn.Module | None = None
+
+    def prepare(self, images: Tensor, epoch: int, batch: int, rank: int) -> tuple[Tensor, Tensor | None, float]:
+        """Mix the images if mixup is on."""
+        if not self.settings.mixup:
+            return images, None, 1.0
+        return mix(images, self.settings.mixup, self.seed, epoch, batch, rank)
+
+    def loss(self, scores: Tensor, images: Tensor, labels: Tensor, partner: Tensor | None, own: float) -> Tensor:
+        """The loss of scores (B, classes)."""
+        smoothing = self.settings.label_smoothing
+        loss = F.cross_entropy(scores, labels, label_smoothing=smoothing)
+        if partner is not None:
+            loss = own * loss + (1 - own) * F.cross_entropy(scores, labels[partner], label_smoothing=smoothing)
+        if self.distill is None or self.teacher is None:
+            return loss
+        with torch.no_grad():
+            taught = self.teacher(images).float()
+        share = self.distill.weight
+        return (1 - share) * loss + share * self._imitation(scores.float(), taught)
+
+    def _imitation(self, scores: Tensor, taught: Tensor) -> Tensor:
+        assert self.distill is not None
+        if self.distill.loss == "mse":
+            return F.mse_loss(scores, taught)
+        heat = self.distill.temperature
+        gap = F.kl_div(
+            F.log_softmax(scores / heat, dim=-1),
+            F.log_softmax(taught / heat, dim=-1),
+            reduction="batchmean",
+            log_target=True,
+        )
+        return gap * heat**2

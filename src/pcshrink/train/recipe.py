@@ -1,0 +1,299 @@
+"""What a recipe may say: one pydantic model for each section, everything checked before anything runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Ratio = Annotated[float, Field(gt=0, lt=1)]
+Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=0)]
+AtLeastOne = Annotated[int, Field(ge=1)]
+
+
+class Section(BaseModel):
+    """Base of all sections: unknown keys are an error, values never change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+class ModelSection(Section):
+    """Which network, and from which weights it starts.
+
+    Attributes:
+        name: As ``pcshrink.models.create`` takes it: a name of pcshrink, torchvision or timm, or
+            ``package.module:callable``.
+        args: Passed on to it. ``num_classes`` is filled in from the data.
+        pretrained: Load the library's own weights.
+        weights: A safetensors or torch file (a state dict) to start from; names and shapes must fit.
+    """
+
+    name: str
+    args: dict[str, Any] = Field(default_factory=dict)
+    pretrained: bool = False
+    weights: Path | None = None
+
+
+class DataSection(Section):
+    """Where the images come from; the fields are those of ``pcshrink.data.DataConfig``."""
+
+    name: Literal["digits", "cifar10", "folder"]
+    root: Path | None = None
+    batch_size: AtLeastOne = 128
+    eval_batch_size: AtLeastOne = 500
+    padding: Count | None = None
+    flip: bool | None = None
+    cutout: Count = 0
+    image_size: AtLeastOne = 224
+    resize_size: AtLeastOne = 256
+    rand_augment: bool = False
+    interpolation: Literal["bilinear", "bicubic"] = "bilinear"
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    workers: Count | None = None
+
+
+class EpochsSection(Section):
+    """How long each phase lasts.
+
+    Attributes:
+        dense: The plain network first; its result is the baseline and the teacher.
+        warmup: Gates attached, nothing pushed yet.
+        shrink: The penalty grows until everything selected is zero, at a constant learning rate.
+        settle: What is left recovers while the learning rate falls.
+    """
+
+    dense: Count = 0
+    warmup: Count = 0
+    shrink: Count = 0
+    settle: Count = 0
+
+    @property
+    def total(self) -> int:
+        """All phases together."""
+        return self.dense + self.warmup + self.shrink + self.settle
+
+
+class OptimizerSection(Section):
+    """How weights move.
+
+    Attributes:
+        name: The optimizer.
+        lr: The learning rate of the dense, warm-up and shrinking phases.
+        settle_lr: The learning rate the settling phase starts from; ``lr`` if not given.
+        momentum: Of SGD.
+        nesterov: Of SGD.
+        betas: Of AdamW.
+        weight_decay: On matrices only; norms and biases have none.
+        schedule: How the learning rate falls in the dense and settling phases.
+        milestones: For ``step``: the shares of a phase at which it is multiplied by ``gamma``.
+        gamma: For ``step``.
+        final_lr: For ``cosine``: the share of the learning rate left at the end.
+        lr_warmup: Epochs in which it rises from 0, at the start of training and when gates are attached.
+        clip: Largest norm of the gradient.
+        accumulate: Batches whose gradients make one step.
+    """
+
+    name: Literal["sgd", "adamw"] = "sgd"
+    lr: Positive = 0.1
+    settle_lr: Positive | None = None
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    nesterov: bool = False
+    betas: tuple[Ratio, Ratio] = (0.9, 0.999)
+    weight_decay: Annotated[float, Field(ge=0)] = 5e-4
+    schedule: Literal["cosine", "step"] = "cosine"
+    milestones: tuple[Share, ...] = (0.5, 0.75)
+    gamma: Ratio = 0.1
+    final_lr: Share = 0.0
+    lr_warmup: Annotated[float, Field(ge=0)] = 0.0
+    clip: Positive | None = None
+    accumulate: AtLeastOne = 1
+
+
+class TrainSection(Section):
+    """How the loop runs.
+
+    Attributes:
+        label_smoothing: Share of the target spread over all classes.
+        mixup: Alpha of the Beta distribution that mixes pairs of images; 0 turns it off.
+        ema: Decay of the average of the weights that is evaluated and saved; 0 turns it off.
+        precision: Of the forward and backward pass; weights stay float32.
+        compile: Run the network through ``torch.compile``.
+        channels_last: Images and weights in channels_last layout.
+        accelerator: What to run on; ``auto`` takes a GPU where there is one.
+        sync_norm: Share batch-norm statistics between processes, so that several give what one gives.
+    """
+
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    mixup: Annotated[float, Field(ge=0)] = 0.0
+    ema: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    compile: bool = False
+    channels_last: bool = False
+    accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    sync_norm: bool = True
+
+
+class BudgetSection(Section):
+    """What the compact network may cost: one of three, a share of the dense network (up to 1) or a number.
+
+    Attributes:
+        madds: Multiply-adds of one sample.
+        params: Parameters.
+        mem_access: The paper's memory access cost.
+        convention: How madds and mem_access are counted; see ``docs/metrics.md``.
+    """
+
+    madds: Positive | None = None
+    params: Positive | None = None
+    mem_access: Positive | None = None
+    convention: Literal["layers", "paper"] = "layers"
+
+    @model_validator(mode="after")
+    def _one(self) -> BudgetSection:
+        if sum(v is not None for v in (self.madds, self.params, self.mem_access)) != 1:
+            message = "give exactly one of madds, params and mem_access, for example {madds: 0.43}"
+            raise ValueError(message)
+        return self
+
+    @property
+    def metric(self) -> Literal["madds", "params", "mem_access"]:
+        """Which one is limited."""
+        if self.madds is not None:
+            return "madds"
+        return "params" if self.params is not None else "mem_access"
+
+    @property
+    def amount(self) -> float:
+        """The limit as it was given."""
+        return float(getattr(self, self.metric))
+
+
+class ShrinkSection(Section):
+    """How the network shrinks. ``ratio`` or ``budget`` says how far; the rest are the settings of ``ShrinkConfig``.
+
+    Attributes:
+        budget: What the compact network may cost; the number of channels of each group follows from it.
+        allocation: With a budget: the same share of every group, or by running salience per cost.
+        gates: What becomes of the salience generators in the end: kept, or folded into the layers by blending
+            them into their running mean during the first half of the settling phase.
+        compact_every: Cut dead channels out every so many epochs while training; 0 cuts once, at the end.
+        raise_rate: What lambda is multiplied by each epoch late in the shrinking phase, as long as selected
+            channels are still alive.
+    """
+
+    ratio: Ratio | dict[str, Ratio] | None = None
+    budget: BudgetSection | None = None
+    allocation: Literal["uniform", "global"] = "uniform"
+    strength: Positive | Literal["A", "B", "C"] = "B"
+    lam: Positive | None = None
+    power: Positive = 2.0
+    alpha: Ratio = 0.1
+    scope: Literal["group", "global"] = "group"
+    policy: Literal["running", "input"] = "running"
+    method: Literal["shrink", "truncate", "lasso"] = "shrink"
+    reduction: AtLeastOne = 4
+    generator_norm: bool = True
+    init_salience: Ratio = 0.9
+    threshold: Ratio = 1e-3
+    min_channels: AtLeastOne = 2
+    align: AtLeastOne = 1
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    gates: Literal["keep", "fold"] = "keep"
+    compact_every: Count = 0
+    raise_rate: Annotated[float, Field(ge=1)] = 2.0
+
+    @model_validator(mode="after")
+    def _how_far(self) -> ShrinkSection:
+        if self.ratio is not None and self.budget is not None:
+            message = "ratio and budget both say how far to shrink; remove one"
+            raise ValueError(message)
+        if self.allocation == "global" and self.budget is None:
+            message = "allocation: global needs a budget, for example budget: {madds: 0.5}"
+            raise ValueError(message)
+        if self.budget is not None and (self.scope == "global" or self.method == "lasso"):
+            message = "a budget fixes the width of every group; use scope: group (allocation: global) and no lasso"
+            raise ValueError(message)
+        return self
+
+
+class DistillSection(Section):
+    """Learn from a teacher as well.
+
+    Attributes:
+        teacher: ``dense`` is the network itself before it shrinks; anything else names a model as in ``model``.
+        args: Passed on to that model.
+        weights: The teacher's state dict, for a named model.
+        loss: Mean squared difference of the scores, or cross entropy with softened targets.
+        weight: Share of this loss; the rest is the ordinary one.
+        temperature: For ``soft``.
+    """
+
+    teacher: str = "dense"
+    args: dict[str, Any] = Field(default_factory=dict)
+    weights: Path | None = None
+    pretrained: bool = False
+    loss: Literal["mse", "soft"] = "mse"
+    weight: Share = 0.5
+    temperature: Positive = 4.0
+
+
+class OutputSection(Section):
+    """What is written, and how often.
+
+    Attributes:
+        checkpoint_minutes: Longest time between two checkpoints; one is also written after each epoch.
+        checkpoint_steps: Also write one every so many steps.
+        eval_every: Evaluate every so many epochs (and at the end of each phase).
+        tensorboard: Write TensorBoard event files as well as JSON lines.
+        onnx: Export the compact network.
+        latency: Measure dense and compact latency at the end.
+    """
+
+    checkpoint_minutes: Positive = 10.0
+    checkpoint_steps: AtLeastOne | None = None
+    eval_every: AtLeastOne = 1
+    tensorboard: bool = False
+    onnx: bool = False
+    latency: bool = True
+
+
+class Recipe(Section):
+    """A whole training run."""
+
+    description: str = ""
+    seed: Count = 0
+    model: ModelSection
+    data: DataSection
+    epochs: EpochsSection
+    optimizer: OptimizerSection = OptimizerSection()
+    train: TrainSection = TrainSection()
+    shrink: ShrinkSection | None = None
+    distill: DistillSection | None = None
+    output: OutputSection = OutputSection()
+
+    @field_validator("epochs")
+    @classmethod
+    def _some_epochs(cls, epochs: EpochsSection) -> EpochsSection:
+        if epochs.total == 0:
+            message = "at least one phase must last an epoch"
+            raise ValueError(message)
+        return epochs
+
+    @model_validator(mode="after")
+    def _phases_fit(self) -> Recipe:
+        pushed = self.epochs.warmup + self.epochs.shrink + self.epochs.settle
+        if self.shrink is None and pushed:
+            message = "epochs.warmup, shrink and settle need a shrink section; a plain run has epochs.dense only"
+            raise ValueError(message)
+        if self.shrink is not None and not self.epochs.shrink:
+            message = "epochs.shrink must be at least 1 with a shrink section; remove the section for a plain run"
+            raise ValueError(message)
+        if self.shrink is not None and self.shrink.gates == "fold" and not self.epochs.settle:
+            message = "shrink.gates: fold blends during the settling phase; set epochs.settle, or gates: keep"
+            raise ValueError(message)
+        return self

@@ -1,0 +1,176 @@
+"""One call from a recipe to a result."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pcshrink.data import DataConfig, ImageData, load_dataset
+from pcshrink.errors import CheckpointError, ConfigError
+from pcshrink.train.checkpoint import Checkpoints, write_text
+from pcshrink.train.console import Console
+from pcshrink.train.finish import finish
+from pcshrink.train.interrupt import stop_flag
+from pcshrink.train.library import check_recipe, dump_recipe
+from pcshrink.train.loop import Loop
+from pcshrink.train.objective import Objective
+from pcshrink.train.recipe import DataSection, Recipe
+from pcshrink.train.result import Result
+from pcshrink.train.session import PRECISIONS, Session
+
+# What may change between two runs of the same recipe without changing its outcome.
+_FREE = {"output", "description"}
+
+
+def train(recipe: Recipe, out: str | Path, *, resume: bool = False, quiet: bool = False) -> Result:
+    """Train, shrink, compact, prove, measure and save a network.
+
+    Under ``torchrun`` every process calls this alike.
+
+    Args:
+        recipe: What to do.
+        out: The folder for all files; it must be new, or hold the run to resume.
+        resume: Go on from the newest checkpoint in ``out``, if there is one.
+        quiet: Show nothing.
+
+    Raises:
+        ConfigError: The recipe cannot work; nothing was trained.
+        CheckpointError: There is a run in ``out`` already, or its checkpoints are of no use.
+        Interrupted: A signal came; a checkpoint was written.
+    """
+    began, folder = time.monotonic(), Path(out)
+    fabric = _fabric(recipe)
+    state = _earlier_state(folder, recipe, resume=resume)
+    data = open_data(recipe, fabric)
+    if fabric.is_global_zero:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / "recipe.yaml", dump_recipe(recipe))
+    fabric.barrier()
+    first = fabric.is_global_zero
+    console = Console(folder, quiet=quiet or not first, tensorboard=recipe.output.tensorboard and first)
+    try:
+        with stop_flag() as flag:
+            session = Session(recipe, data, fabric)
+            objective = Objective(recipe.train, recipe.distill, recipe.seed)
+            loop = Loop(session, objective, folder, console, flag)
+            if state is not None:
+                loop.load(state)
+                console.say(f"going on at epoch {loop.epoch + 1}, step {loop.step}")
+            else:
+                console.rewind(0)
+            torch.manual_seed(recipe.seed + 1 + fabric.global_rank) if state is None else None
+            loop.run()
+        result = finish(session, loop.boundary, folder)
+    finally:
+        console.close()
+    result.seconds = time.monotonic() - began
+    if fabric.is_global_zero:
+        result.save()
+    return result
+
+
+def _fabric(recipe: Recipe) -> Any:
+    from lightning.fabric import Fabric
+    from lightning.fabric.strategies import DDPStrategy
+    from lightning.fabric.utilities.rank_zero import rank_zero_only  # noqa: F401 - sets the logger up
+
+    for name in ("lightning.fabric", "lightning"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module=r"lightning\..*")
+    settings = recipe.train
+    from torch import distributed as dist
+
+    world = _world_size()
+    blended = recipe.shrink is not None and recipe.shrink.gates == "fold"
+    strategy: Any = DDPStrategy(find_unused_parameters=blended) if world > 1 else "auto"
+    local, nodes = _local_size(world)
+    try:
+        fabric = Fabric(
+            accelerator=settings.accelerator if settings.accelerator != "auto" else _accelerator(),
+            devices=local, num_nodes=nodes, strategy=strategy, precision=PRECISIONS[settings.precision],
+        )  # fmt: skip
+    except (ValueError, RuntimeError, TypeError) as error:
+        reason = " ".join(str(error).split())
+        message = f"train.accelerator {settings.accelerator} with train.precision {settings.precision}: {reason}"
+        raise ConfigError(message) from error
+    fabric.launch()
+    if world > 1:
+        assert dist.is_initialized()
+    return fabric
+
+
+def _accelerator() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _world_size() -> int:
+    import os
+
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def _local_size(world: int) -> tuple[int, int]:
+    import os
+
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", str(world)))
+    return local, max(world // local, 1)
+
+
+def open_data(recipe: Recipe, fabric: Any) -> ImageData:
+    """The data of a recipe for this process."""
+    return open_section(
+        recipe.data, recipe.seed, recipe.train.channels_last,
+        rank=fabric.global_rank, world_size=fabric.world_size, device=fabric.device,
+    )  # fmt: skip
+
+
+def open_section(section: DataSection, seed: int, channels_last: bool, **place: Any) -> ImageData:
+    """A data set as a recipe's section describes it."""
+    options = section.model_dump(exclude={"name", "root"})
+    config = DataConfig(**options, seed=seed, channels_last=channels_last)
+    return load_dataset(section.name, section.root, config, **place)
+
+
+def _earlier_state(folder: Path, recipe: Recipe, *, resume: bool) -> dict[str, Any] | None:
+    checkpoints = Checkpoints(folder / "checkpoints")
+    if not resume:
+        if checkpoints.found():
+            message = f"{folder} holds a run already; go on with --resume, or choose another --out"
+            raise CheckpointError(message)
+        return None
+    state = checkpoints.load()
+    if state is not None:
+        _same_recipe(folder / "recipe.yaml", recipe)
+    return state
+
+
+def _same_recipe(path: Path, recipe: Recipe) -> None:
+    """Refuse to resume with other settings: the outcome would be neither run's."""
+    import yaml
+
+    if not path.is_file():
+        return
+    before = check_recipe(yaml.safe_load(path.read_text(encoding="utf-8")), str(path))
+    old, new = (r.model_dump(mode="json", exclude=_FREE) for r in (before, recipe))
+    changed = [key for key in new if new[key] != old[key]]
+    if changed:
+        message = (
+            f"the run in {path.parent} was started with another recipe (different: {', '.join(changed)}); "
+            f"resume it with its own, {path}, or choose another --out"
+        )
+        raise ConfigError(message)
+
+
+def weights_hash(model: torch.nn.Module) -> str:
+    """A digest of all parameters and buffers, to compare two runs bit by bit."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,232 @@
+"""Everything that a run trains and carries along: model, gates, optimizer, average, and the cuts made so far."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import logging
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pcshrink.config import ShrinkConfig
+from pcshrink.data import ImageData
+from pcshrink.errors import CheckpointError, ConfigError
+from pcshrink.models import create
+from pcshrink.shrinker import Shrinker, attach_
+from pcshrink.surgery.attach import find_gates
+from pcshrink.surgery.compact import apply_plan
+from pcshrink.surgery.compose import compose
+from pcshrink.surgery.fold import fold_gates_
+from pcshrink.surgery.plan import PrunePlan
+from pcshrink.train.optim import (
+    make_optimizer,
+    optimizer_state,
+    set_optimizer_state,
+    start_average,
+)
+from pcshrink.train.recipe import Recipe
+from pcshrink.train.sync_norm import synchronise_, unsynchronise_
+from pcshrink.train.weights import load_weights_
+
+log = logging.getLogger(__name__)
+PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
+
+
+class Session:
+    """The changing things of one run.
+
+    Attributes:
+        model: The network itself, without any wrapper.
+        wrapped: What the forward pass of training goes through.
+        shrinker: Drives the gates; None before they are attached and after they are folded.
+        average: The average of the weights; None if it is off.
+        targets: How many channels each group is to keep.
+        cut: All cuts so far as one plan for the original model.
+        mask: The plan whose dead channels are masked, where they are not cut out.
+        stage: ``dense``, ``gated`` or ``folded``.
+    """
+
+    def __init__(self, recipe: Recipe, data: ImageData, fabric: Any) -> None:
+        self.recipe, self.data, self.fabric = recipe, data, fabric
+        self.example = torch.randn(2, *data.input_shape, generator=torch.Generator().manual_seed(1)).to(
+            fabric.device
+        )
+        self.model = self._lay_out(build_model(recipe, data.num_classes)).to(fabric.device)
+        self.wrapped: Any = None
+        self.optimizer: torch.optim.Optimizer
+        self.stepper: Any = None
+        self.shrinker: Shrinker | None = None
+        self.average: nn.Module | None = None
+        self.targets: dict[str, int] = {}
+        self.cut: PrunePlan | None = None
+        self.mask: PrunePlan | None = None
+        self.stage = "dense"
+
+    def _lay_out(self, model: nn.Module) -> nn.Module:
+        if self.recipe.train.channels_last:
+            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return model
+
+    @property
+    def best(self) -> nn.Module:
+        """The model to evaluate and save: the average if there is one."""
+        return self.average if self.average is not None else self.model
+
+    def prepare(self, memory: dict[str, Any] | None = None) -> None:
+        """Make the optimizer and the wrappers for the model as it is now.
+
+        Args:
+            memory: What the optimizer remembers, by parameter name.
+        """
+        self.wrapped = self.stepper = None
+        gc.collect()  # a wrapper for several processes lets go of its hooks only when it is gone
+        unsynchronise_(self.model)
+        if self.fabric.world_size > 1 and self.recipe.train.sync_norm:
+            synchronise_(self.model)
+        self.optimizer = make_optimizer(self.model, self.recipe.optimizer)
+        if memory:
+            set_optimizer_state(self.model, self.optimizer, memory)
+        compiled = torch.compile(self.model) if self.recipe.train.compile else self.model
+        self.wrapped = self.fabric.setup_module(compiled)
+        self.stepper = self.fabric.setup_optimizers(self.optimizer)
+        if self.recipe.train.ema and self.average is None:
+            self.average = start_average(self.model)
+        self.model.train()
+
+    def memory(self) -> dict[str, Any]:
+        """What the optimizer remembers, by parameter name."""
+        return optimizer_state(self.model, self.optimizer)
+
+    def shrink_config(self, *, prove: bool) -> ShrinkConfig:
+        """The settings of the method for this recipe."""
+        settings = self.recipe.shrink
+        assert settings is not None
+        fields = settings.model_dump(
+            exclude={"budget", "allocation", "gates", "compact_every", "raise_rate", "ratio"}
+        )
+        steps = len(self.data.train) // self.recipe.optimizer.accumulate
+        sgd = self.recipe.optimizer.name == "sgd"
+        # AdamW's steps do not grow with the gradient, so its learning rate says nothing about the strength.
+        speed = {"lr": self.recipe.optimizer.lr, "momentum": self.recipe.optimizer.momentum} if sgd else {}
+        total = max(self.recipe.epochs.shrink * max(steps, 1), 1)
+        ratio = settings.ratio if settings.ratio is not None else 0.5
+        return ShrinkConfig(**fields, **speed, ratio=ratio, total_steps=total, prove=prove)
+
+    def attach(self) -> Shrinker:
+        """Put gates on the model; it becomes a new object, so that no wrapper of the old one is in the way."""
+        self.model = copy.deepcopy(self.model)
+        unsynchronise_(self.model)
+        self.shrinker = attach_(self.model, self.example, self.shrink_config(prove=True))
+        self.targets = {g.name: g.channels - g.k for g in self.shrinker.groups}
+        self.average, self.stage = None, "gated"
+        return self.shrinker
+
+    def reattach(self) -> None:
+        """Find the groups of a model that was cut, and go on where they were."""
+        before = self.shrinker
+        self.shrinker = attach_(self.model, self.example, self.shrink_config(prove=False))
+        if before is not None:
+            self.shrinker.steps, self.shrinker.lam_base = before.steps, before.lam_base
+        self.aim(self.targets)
+
+    def aim(self, targets: dict[str, int]) -> None:
+        """Set how many channels each group is to keep."""
+        assert self.shrinker is not None
+        self.targets = dict(targets)
+        for group in self.shrinker.groups:
+            group.k = max(group.channels - targets.get(group.name, group.channels), 0)
+        self.shrinker._selected = None
+
+    def set_gates(self, *, masked: bool | None = None, blend: float | None = None) -> None:
+        """Switch the gates of the model and of its average."""
+        for model in (self.model, self.average):
+            for gate in find_gates(model).values() if model is not None else ():
+                gate.masked = gate.masked if masked is None else masked
+                gate.blend = gate.blend if blend is None else blend
+
+    def state(self) -> dict[str, Any]:
+        """Everything needed to go on: plain data and tensors."""
+        return {
+            "stage": self.stage,
+            "model": dict(self.model.state_dict()),
+            "average": dict(self.average.state_dict()) if self.average is not None else None,
+            "optimizer": self.memory(),
+            "shrinker": self.shrinker.state_dict() if self.shrinker is not None else None,
+            "targets": self.targets,
+            "cut": self.cut.to_dict() if self.cut is not None else None,
+            "mask": self.mask.to_dict() if self.mask is not None else None,
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Become what ``state`` was taken from."""
+        self.model = self._lay_out(blank_model(self.recipe, self.data.num_classes)).to(self.fabric.device)
+        self.shrinker = self.average = self.cut = self.mask = None
+        if state["stage"] != "dense":
+            self.attach()
+        if state["cut"] is not None:
+            self.cut = PrunePlan.from_dict(state["cut"])
+            self.model = apply_plan(self.model, self.cut)
+        self.targets = {name: int(width) for name, width in state["targets"].items()}
+        if state["stage"] == "folded":
+            fold_gates_(self.model)
+            self.shrinker = None
+        elif state["stage"] == "gated":
+            self.reattach()
+        self.stage = state["stage"]
+        _load(self.model, state["model"])
+        if state["average"] is not None:
+            self.average = start_average(self.model)
+            _load(self.average, state["average"])
+        if self.shrinker is not None:
+            saved = state["shrinker"]
+            self.shrinker.steps, self.shrinker.lam_base = int(saved["steps"]), float(saved["lam_base"])
+        if state["mask"] is not None:
+            self.mask = PrunePlan.from_dict(state["mask"])
+            self.set_gates(masked=True)
+        self.prepare(state["optimizer"])
+
+    def add_cut(self, plan: PrunePlan) -> None:
+        """Remember a cut."""
+        self.cut = plan if self.cut is None else compose(self.cut, plan)
+
+
+def build_model(recipe: Recipe, num_classes: int) -> nn.Module:
+    """The dense network of a recipe, with the weights it starts from.
+
+    Raises:
+        ConfigError: There is no such model, or it does not take the arguments.
+        CheckpointError: The weights do not fit.
+    """
+    section = recipe.model
+    torch.manual_seed(recipe.seed)
+    model = make_model(section.name, section.args, num_classes, pretrained=section.pretrained)
+    if section.weights is not None:
+        load_weights_(model, section.weights)
+    return model
+
+
+def blank_model(recipe: Recipe, num_classes: int) -> nn.Module:
+    """The same network with weights nobody has seen, to be filled from a file of our own."""
+    section = recipe.model.model_copy(update={"pretrained": False, "weights": None})
+    return build_model(recipe.model_copy(update={"model": section}), num_classes)
+
+
+def make_model(name: str, args: dict[str, Any], num_classes: int, *, pretrained: bool) -> nn.Module:
+    """A model by name with an output for each class."""
+    try:
+        return create(name, pretrained=pretrained, **{"num_classes": num_classes, **args})
+    except ConfigError as error:
+        own_code = ":" in name and name.partition(":")[0] not in ("pcshrink", "torchvision", "timm")
+        if not own_code or "num_classes" not in str(error):
+            raise
+    return create(name, pretrained=pretrained, **args)
+
+
+def _load(model: nn.Module, state: dict[str, Tensor]) -> None:
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:
+        message = f"the checkpoint does not fit the model: {error}; was the recipe changed since?"
+        raise CheckpointError(message) from error

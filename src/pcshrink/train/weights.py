@@ -1,0 +1,34 @@
+"""Read a state dict from a file into a model, safely, and say clearly what does not fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import nn
+
+from pcshrink.artifact import load_weights
+from pcshrink.errors import CheckpointError
+
+
+def load_weights_(model: nn.Module, path: Path) -> None:
+    """Load a safetensors file, or a torch file without code in it, into the model.
+
+    Raises:
+        CheckpointError: The file is missing or damaged, or its tensors do not fit the model.
+    """
+    state = load_weights(path)
+    own = model.state_dict()
+    missing = [name for name in own if name not in state and not name.endswith("num_batches_tracked")]
+    foreign = [name for name in state if name not in own]
+    if missing or foreign:
+        message = (
+            f"{path} does not fit the model {type(model).__name__}: {len(missing)} of its tensors are missing "
+            f"({', '.join(missing[:3]) or 'none'}), {len(foreign)} are unknown ({', '.join(foreign[:3]) or 'none'})"
+        )
+        raise CheckpointError(message)
+    for name, tensor in state.items():
+        if tensor.shape != own[name].shape:
+            wanted, got = tuple(own[name].shape), tuple(tensor.shape)
+            message = f"{path} does not fit the model: {name!r} has shape {got}, the model wants {wanted}"
+            raise CheckpointError(message)
+    model.load_state_dict(state, strict=False)

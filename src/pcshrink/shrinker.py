@@ -78,7 +78,7 @@ def attach_(model: nn.Module, example_input: Any, config: ShrinkConfig | None = 
     [Group('0', channels=8, k=4, writers=['0'])]
     """
     config = config or ShrinkConfig()
-    if not isinstance(config, ShrinkConfig):
+    if not isinstance(config, ShrinkConfig):  # users pass dicts
         message = f"config must be a ShrinkConfig, got {type(config).__name__}"
         raise ConfigError(message)
     base = unwrap(model)
@@ -202,7 +202,8 @@ class Shrinker:
 
     def param_groups(self, weight_decay: float) -> list[dict[str, Any]]:
         """Parameters for an optimizer: matrices with weight decay; biases, norms and other vectors without."""
-        decayed, plain = [], []
+        decayed: list[nn.Parameter] = []
+        plain: list[nn.Parameter] = []
         for parameter in self.model.parameters():
             if parameter.requires_grad:
                 (decayed if parameter.ndim > 1 else plain).append(parameter)

@@ -42,8 +42,8 @@ class SalienceGenerator(nn.Module):
         super().__init__()
         self.fc1 = nn.Linear(in_features, hidden, bias=not norm)
         self.norm = nn.BatchNorm1d(hidden) if norm else None
-        self.fc2 = nn.Linear(hidden, channels)
-        nn.init.normal_(self.fc2.weight, std=0.01)
+        self.fc2 = nn.utils.skip_init(nn.Linear, hidden, channels)
+        nn.init.uniform_(self.fc2.weight, -0.02, 0.02)
         # The hard sigmoid is z / 6 + 1 / 2, so this bias starts it at init_salience, where it still has a gradient.
         nn.init.constant_(self.fc2.bias, 6 * (init_salience - 0.5))
 

@@ -10,7 +10,7 @@ SLOPE = 1 / 6  # of the hard sigmoid inside its range
 
 def rate(lam_base: float, step: int, total_steps: int, power: float = 2.0) -> float:
     """lambda(t) = lambda_base (t / T) ** power, constant once t passes T."""
-    return lam_base * (min(step, total_steps) / total_steps) ** power
+    return lam_base * float((min(step, total_steps) / total_steps) ** power)
 
 
 def base_rate(strength: float, total_steps: int, lr: float, momentum: float = 0.9, power: float = 2.0) -> float:

@@ -66,7 +66,7 @@ def _follow_training(model: nn.Module, walk: Walk, example_input: Any) -> set[st
 def _excluded(model: nn.Module, config: ShrinkConfig) -> dict[str, str]:
     """Module name -> reason, from the include, exclude and ratio patterns."""
     layers = [n for n, m in model.named_modules() if isinstance(m, LAYERS)]
-    excluded = {}
+    excluded: dict[str, str] = {}
     for pattern in config.exclude:
         excluded |= {n: f"excluded by {pattern!r}" for n in _matching(layers, pattern, "exclude")}
     wanted = {n for p in config.include for n in _matching(layers, p, "include")}

@@ -74,7 +74,7 @@ def _fold_output(layer: nn.Module, scale: Tensor) -> bool:
     """Scale the layer's own weights if its type is known to allow it."""
     if type(layer) not in (*SCALABLE, *TRANSPOSED) or not isinstance(layer.weight, Tensor):
         return False
-    if isinstance(layer, TRANSPOSED) and layer.groups > 1:  # type: ignore[operator]
+    if isinstance(layer, TRANSPOSED) and layer.groups > 1:
         return False
     weight = layer.weight
     shape = [1] * weight.ndim

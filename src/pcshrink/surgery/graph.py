@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -61,7 +61,7 @@ def unwrap(model: nn.Module) -> nn.Module:
     wrappers = (nn.DataParallel, nn.parallel.DistributedDataParallel)
     while True:
         if isinstance(model, wrappers):
-            model = model.module
+            model = cast(nn.Module, model.module)
         elif isinstance(getattr(model, "_orig_mod", None), nn.Module):
             model = model._orig_mod
         else:
@@ -93,7 +93,7 @@ def evaluation(model: nn.Module, *, training: bool = False) -> Iterator[None]:
 
 class _Recorder(TorchDispatchMode):
     def __init__(self, graph: Graph) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.graph = graph
         self.stack: list[str] = [""]
 

@@ -1,0 +1,124 @@
+"""Cost of the core beside its peers, in one run: attach and compact against Torch-Pruning, and a training step.
+
+    python benchmarks/core.py [--rounds 7] [--threads 1]
+
+Every figure is a ratio of medians of rounds that take turns, since machines are noisy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+import torch_pruning as tp
+import torchvision
+from torch import nn
+
+import pcshrink as pcs
+from pcshrink.models import build
+
+
+def take_turns(rounds: int, *contestants: Callable[[], object]) -> list[float]:
+    """The median time of each contestant in milliseconds, after one warm-up each."""
+    for contestant in contestants:
+        contestant()
+    times: list[list[float]] = [[] for _ in contestants]
+    for _ in range(rounds):
+        for record, contestant in zip(times, contestants, strict=True):
+            start = time.perf_counter()
+            contestant()
+            record.append((time.perf_counter() - start) * 1e3)
+    return [statistics.median(record) for record in times]
+
+
+def surgery(name: str, rounds: int) -> None:
+    """Time of finding groups (ours proves them) and of cutting, for both libraries."""
+    torch.manual_seed(0)
+    model = torchvision.models.get_model(name, weights=None)
+    x = torch.randn(1, 3, 224, 224)
+
+    def their_graph() -> tp.DependencyGraph:
+        return tp.DependencyGraph().build_dependency(copy.deepcopy(model), example_inputs=x)
+
+    def their_cut() -> None:
+        dense = copy.deepcopy(model)
+        pruner = tp.pruner.MagnitudePruner(dense, x, tp.importance.RandomImportance(), pruning_ratio=0.5,
+                                           ignored_layers=[m for m in dense.modules() if isinstance(m, nn.Linear)])  # fmt: skip
+        pruner.step()
+
+    def our_attach() -> pcs.Shrinker:
+        return pcs.attach_(copy.deepcopy(model), x)
+
+    def our_attach_unproven() -> pcs.Shrinker:
+        return pcs.attach_(copy.deepcopy(model), x, pcs.ShrinkConfig(prove=False))
+
+    shrinker = our_attach()
+    keep = {g.name: torch.randperm(g.channels) < max(g.channels // 2, 1) for g in shrinker.groups}
+    plan = shrinker.plan(keep)
+
+    def our_cut() -> nn.Module:
+        return pcs.compact(shrinker.model, plan, x)
+
+    graph, cut, attach, unproven, compact = take_turns(
+        rounds, their_graph, their_cut, our_attach, our_attach_unproven, our_cut
+    )
+    print(
+        f"{name:14s} Torch-Pruning graph {graph:7.0f} ms, graph and pruning {cut:7.0f} ms | "
+        f"attach_ {attach:7.0f} ms (without proof {unproven:6.0f} ms), compact with proof {compact:6.0f} ms | "
+        f"attach_/graph {attach / graph:.2f}, (attach_+compact)/(graph and pruning) {(attach + compact) / cut:.2f}"
+    )
+
+
+def training_step(rounds: int, batch: int = 128) -> None:
+    """One optimizer step of ResNet-20: dense, gated, gated with penalty and step."""
+    torch.manual_seed(0)
+    dense = build("resnet20").train()
+    gated = copy.deepcopy(dense)
+    x, y = torch.randn(batch, 3, 32, 32), torch.randint(0, 10, (batch,))
+    shrinker = pcs.attach_(gated, x[:2])
+    gated.train()
+    shrinker.steps = 500
+    optimizers = {
+        dense: torch.optim.SGD(dense.parameters(), lr=1e-3, momentum=0.9),
+        gated: torch.optim.SGD(shrinker.param_groups(5e-4), lr=1e-3, momentum=0.9),
+    }
+
+    def step(model: nn.Module, *, shrink: bool = False) -> None:
+        loss = F.cross_entropy(model(x), y)
+        if shrink:
+            loss = loss + shrinker.penalty()
+        loss.backward()
+        optimizers[model].step()
+        optimizers[model].zero_grad()
+        if shrink:
+            shrinker.step()
+
+    plain, gates, whole = take_turns(rounds, lambda: step(dense), lambda: step(gated), lambda: step(gated, shrink=True))
+    print(
+        f"ResNet-20 step, batch {batch}: dense {plain:.0f} ms, gated {gates:.0f} ms ({gates / plain:.3f}), "
+        f"gated + penalty + step {whole:.0f} ms ({whole / plain:.3f}; goal 1.15)"
+    )
+
+
+def main() -> None:
+    """Print all figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--skip-surgery", action="store_true")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    print(f"torch {torch.__version__}, Torch-Pruning {tp.__version__}, {options.threads} threads, {options.rounds} rounds")
+    training_step(max(options.rounds, 9))
+    if not options.skip_surgery:
+        for name in ("resnet50", "mobilenet_v2", "densenet121"):
+            surgery(name, options.rounds)
+
+
+if __name__ == "__main__":
+    main()

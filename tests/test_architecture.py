@@ -23,6 +23,7 @@ LAYERS = (
     "method",
     "models",
     "surgery",
+    "runtime",
     "profile",
     "shrinker",
     "artifact",
@@ -31,6 +32,7 @@ LAYERS = (
     "rivals",
     "train",
     "report",
+    "commands_deploy",
     "cli",
 )
 HEAVY = (

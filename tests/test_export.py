@@ -13,8 +13,8 @@ from torch import nn
 
 import pcshrink as pcs
 from pcshrink.errors import ConfigError, VerificationError
-from pcshrink.export import export_openvino, export_pt2, onnx
-from pcshrink.export.onnx import export_onnx, onnx_runner
+from pcshrink.export import export_onnx, export_openvino, export_pt2
+from pcshrink.runtime import onnx
 from pcshrink.surgery.fold_norms import fold_norms
 
 pytestmark = pytest.mark.export
@@ -31,7 +31,7 @@ def net(gates: str) -> tuple[nn.Module, torch.Tensor]:
 def runs(path: Path, model: nn.Module, example: torch.Tensor, batch: int) -> bool:
     inputs = torch.randn(batch, *example.shape[1:])
     expected = outputs(model.eval(), inputs)
-    return relative(expected, onnx_runner(path)([inputs])) < 1e-5
+    return relative(expected, onnx.onnx_runner(path)([inputs])) < 1e-5
 
 
 @pytest.mark.parametrize(("gates", "exporter"), [("keep", "dynamo"), ("keep", "legacy"), ("fold", "legacy")])
@@ -54,15 +54,13 @@ def test_onnx_with_a_fixed_batch(tmp_path: Path) -> None:
     assert session.get_inputs()[0].shape[0] == 5
 
 
-def test_the_second_exporter_steps_in_when_the_first_is_wrong(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_second_exporter_steps_in_when_the_first_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, example = net("fold")
 
     def wrong(ready: nn.Module, example: Any, path: Path, dynamic: bool) -> None:
         with torch.no_grad():
             next(ready.parameters()).mul_(1.01)
-        onnx._legacy(ready, example, path, dynamic)
+        onnx.write_legacy(ready, example, path, dynamic)
         with torch.no_grad():
             next(ready.parameters()).div_(1.01)
 

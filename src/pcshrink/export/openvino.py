@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from pcshrink.errors import ConfigError, ShrinkError
 from pcshrink.export.onnx import export_onnx
-from pcshrink.export.report import Batch, ExportReport, agree, prepare, quiet, require
+from pcshrink.export.report import Batch, ExportReport, agree, prepare
+from pcshrink.runtime.common import require
+from pcshrink.runtime.openvino import convert, openvino_runner
 from pcshrink.surgery.graph import unwrap
 
 
-def export_openvino(
-    model: nn.Module, example_input: Any, path: str | Path, *, batch: Batch = None
-) -> ExportReport:
+def export_openvino(model: nn.Module, example_input: Any, path: str | Path, *, batch: Batch = None) -> ExportReport:
     """Write an OpenVINO model (``.xml`` and ``.bin``) that was proven to give the model's outputs.
 
     Args:
@@ -52,33 +51,6 @@ def export_openvino(
         path=target, format="openvino", exporter=f"openvino from {first.exporter} onnx", inputs=inputs,
         difference=worst, top1_equal=share, norm_error=norm_error, bytes=size,
     )  # fmt: skip
-
-
-def convert(source: Path, target: Path) -> None:
-    """Convert an ONNX file, at full precision."""
-    library = require("openvino")
-    with quiet():
-        library.save_model(library.convert_model(str(source)), str(target), compress_to_fp16=False)
-
-
-def openvino_compiled(path: Path, threads: int = 0) -> Any:
-    """A model compiled for the CPU with float32 arithmetic; 0 threads leaves the number to OpenVINO."""
-    settings: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
-    if threads:
-        settings["INFERENCE_NUM_THREADS"] = threads
-    core = require("openvino").Core()
-    return core.compile_model(str(path), "CPU", settings)
-
-
-def openvino_runner(path: Path, threads: int = 0) -> Callable[[list[Tensor]], list[Tensor]]:
-    """An OpenVINO model on the CPU, as a function of tensors."""
-    compiled = openvino_compiled(path, threads)
-
-    def call(inputs: list[Tensor]) -> list[Tensor]:
-        results = compiled([tensor.cpu().numpy() for tensor in inputs])
-        return [torch.tensor(results[port]) for port in compiled.outputs]
-
-    return call
 
 
 @contextlib.contextmanager

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
-import logging
 import os
 import secrets
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Literal
 
 import torch
@@ -60,24 +56,6 @@ class ExportReport:
             f"{self.path}: {self.bytes / 1e6:.2f} MB by {self.exporter}; agrees on {self.inputs} inputs to "
             f"{self.difference:.1e} with the same top-1 (folding norms: {self.norm_error:.1e})"
         )
-
-
-def require(*names: str) -> ModuleType:
-    """Import an optional library, the last one named is given back.
-
-    Raises:
-        ConfigError: It is not installed.
-    """
-    found = None
-    for name in names:
-        try:
-            found = importlib.import_module(name)
-        except ImportError as error:
-            extra = "openvino" if name == "openvino" else "export"
-            message = f"this needs {name}, which is not installed: pip install 'pcshrink[{extra}]'"
-            raise ConfigError(message) from error
-    assert found is not None
-    return found
 
 
 def prepare(model: nn.Module, example_input: Any, batch: Batch) -> tuple[nn.Module, Any, float]:
@@ -173,22 +151,6 @@ def _same_top(expected: list[Tensor], got: list[Tensor]) -> int:
     best = first.max(1, keepdim=True).values
     right = (best - chosen <= TIE * float(first.abs().max())).flatten(1)
     return int(right.all(1).sum())
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Keep exporters' own warnings away; what they get wrong shows in the comparison."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "torch.export", "onnx_ir")]
-    levels = [logger.level for logger in loggers]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
-        try:
-            yield
-        finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from pcshrink.method.fused import NORMS
 from pcshrink.method.gate import Gate, GateSpec
+from pcshrink.surgery.adapters import adapt_, owner_of, restore_
 from pcshrink.surgery.plan import GATE
 
 
@@ -57,6 +58,7 @@ def connect_(model: nn.Module, gate: Gate) -> None:
     source, layer = model.get_submodule(gate.spec.source), model.get_submodule(gate.spec.module)
     source.register_forward_pre_hook(gate.observe, with_kwargs=True)
     if gate.spec.at_input:
+        adapt_(owner_of(model, gate.spec.module))
         layer.register_forward_pre_hook(gate.scale_input, with_kwargs=True)
     else:
         layer.register_forward_hook(gate.scale_output)
@@ -89,6 +91,7 @@ def remove_gates_(model: nn.Module) -> None:
         _remove_hooks(module, (Gate, GateList))
         if module._modules.pop(GATE, None) is not None:
             module.__dict__.pop("forward", None)
+        restore_(module)
 
 
 def _remove_hooks(module: nn.Module, owners: type | tuple[type, ...]) -> None:

@@ -11,9 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from pcshrink.errors import ConfigError, PlanMismatchError, ShrinkError
+from pcshrink.surgery.adapters import adapt_, adapted, owner_of
 from pcshrink.surgery.attach import find_gates
 from pcshrink.surgery.fold import fold_gates_
 from pcshrink.surgery.graph import unwrap
+from pcshrink.surgery.heads import HEADS
 from pcshrink.surgery.plan import GATE, PrunePlan
 from pcshrink.surgery.verify import compare, outputs_of
 
@@ -59,11 +61,14 @@ def apply_plan(model: nn.Module, plan: PrunePlan) -> nn.Module:
     try:
         small = copy.deepcopy(model, memo)
     except Exception as error:
-        message = f"the model cannot be copied: {type(error).__name__}: {error}. Remove tensors with a gradient history from it."
+        cause = f"{type(error).__name__}: {error}"
+        message = f"the model cannot be copied: {cause}. Remove tensors with a gradient history from it."
         raise ShrinkError(message) from error
     for module, values in plan.attributes.items():
         for attribute, value in values.items():
             setattr(small.get_submodule(module), attribute, value)
+        if any(HEADS.match(attribute) for attribute in values):
+            adapt_(small.get_submodule(module))
     present = find_gates(small)
     for spec in plan.gates:
         if spec.module in present:
@@ -123,6 +128,7 @@ def masked(model: nn.Module, plan: PrunePlan, *, constant: bool = False) -> Iter
     """
     gates, handles = find_gates(model), []
     before = {n: (g.mask.clone(), g.input_mask.clone(), g.masked, g.blend) for n, g in gates.items()}
+    attention = [owner_of(model, spec.module) for spec in plan.gates if spec.at_input]
     try:
         for spec in plan.gates:
             prefix = f"{spec.module}.{GATE}." if spec.module else f"{GATE}."
@@ -136,7 +142,8 @@ def masked(model: nn.Module, plan: PrunePlan, *, constant: bool = False) -> Iter
                 keep = torch.zeros(plan.shapes[prefix + "mask"][0])
                 keep[own] = 1
                 handles.append(_mask_hook(layer, keep.repeat_interleave(spec.repeat), spec.axis, spec.at_input))
-        yield
+        with adapted(attention):
+            yield
     finally:
         for handle in handles:
             handle.remove()

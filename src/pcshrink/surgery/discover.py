@@ -11,6 +11,7 @@ from torch import nn
 
 from pcshrink.config import ShrinkConfig
 from pcshrink.errors import NoSitesError, TraceError
+from pcshrink.surgery.adapters import adapted
 from pcshrink.surgery.attach import find_gates, remove_gates_
 from pcshrink.surgery.channels import Ledger
 from pcshrink.surgery.coupling import Coupling, Walk, conclude
@@ -30,9 +31,10 @@ def discover(model: nn.Module, example_input: Any, config: ShrinkConfig) -> Coup
     if find_gates(model):  # shrinking goes on: look at the network without the gates it has already
         model = copy.deepcopy(model)
         remove_gates_(model)
-    coupling = _couple(model, example_input, config)
-    if config.prove:
-        coupling = prove(model, coupling, example_input)
+    with adapted(model.modules()):
+        coupling = _couple(model, example_input, config)
+        if config.prove:
+            coupling = prove(model, coupling, example_input)
     if not coupling.groups:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in list(coupling.refused.items())[:8])
         message = f"nothing in this model can shrink. {reasons or 'It has no convolution or linear layer.'}"
@@ -68,7 +70,7 @@ def _excluded(model: nn.Module, config: ShrinkConfig) -> dict[str, str]:
     layers = [n for n, m in model.named_modules() if isinstance(m, LAYERS)]
     excluded: dict[str, str] = {}
     for pattern in config.exclude:
-        excluded |= {n: f"excluded by {pattern!r}" for n in _matching(layers, pattern, "exclude")}
+        excluded |= dict.fromkeys(_matching(layers, pattern, "exclude"), f"excluded by {pattern!r}")
     wanted = {n for p in config.include for n in _matching(layers, p, "include")}
     if not isinstance(config.ratio, (int, float)):
         for pattern in config.ratio:
@@ -83,6 +85,8 @@ def _matching(layers: Iterable[str], pattern: str, field: str) -> list[str]:
     found = fnmatch.filter(names, pattern)
     if not found:
         some = ", ".join(names[:6])
-        message = f"{field}: the pattern {pattern!r} matches no convolution or linear layer; they are called {some}, ..."
+        message = (
+            f"{field}: the pattern {pattern!r} matches no convolution or linear layer; they are called {some}, ..."
+        )
         raise NoSitesError(message)
     return found

@@ -10,7 +10,10 @@ from torch import Tensor, nn
 
 from pcshrink.surgery.attach import find_gates, remove_gates_
 
-SCALABLE = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+SCALABLE = (
+    nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.Conv1d, nn.Conv2d, nn.Conv3d,
+    nn.Linear, nn.modules.linear.NonDynamicallyQuantizableLinear,
+)  # fmt: skip
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -12,9 +11,8 @@ import numpy as np
 from torch import Tensor
 
 from pcshrink.surgery.channels import FIXED, AttributeFix, Channels, Ids, Value
+from pcshrink.surgery.heads import free_axis, merged_widths
 from pcshrink.surgery.rules import Call, out_shape, rule
-
-HEADS = re.compile(r"^(num_|n_|nb_|no_)?(attention_|attn_|q_)?heads?(_num|_count)?$")
 
 
 def _keep(x: Value, shape: tuple[int, ...], moved: dict[int, int]) -> Value:
@@ -117,26 +115,16 @@ def _split(call: Call, channels: Channels, pattern: list[int], size: list[int], 
     if not varying:
         call.ledger.pin(channels.units[:1], f"{call.label} ties all channels of the axis together, so none can leave alone")
         return {}
-    free, heads = _free_axis(call, units, varying)
+    free, heads = free_axis(call, units, varying)
     others = tuple(a for a in range(units.ndim) if a != free)
     first = units.transpose([free, *others]).reshape(units.shape[free], -1)[:, 0]
     if len(varying) > 1:
         column = first.reshape([-1 if a == free else 1 for a in range(units.ndim)])
         call.ledger.tie(units.ravel(), np.broadcast_to(column, units.shape).ravel(), f"{call.label} splits channels")
-    return {free: replace(channels, units=first, zero=zero.all(axis=others), heads=channels.heads or heads)}
-
-
-def _free_axis(call: Call, units: Ids, varying: list[int]) -> tuple[int, bool]:
-    """Heads where the module says how many it has; otherwise the last axis, since code fixes the number of parts."""
-    if len(varying) > 1:
-        for name, number in call.attributes.items():
-            matching = [a for a in varying if isinstance(number, int) and units.shape[a] == number]
-            if matching and HEADS.match(name):
-                order = [a for a in range(units.ndim) if a != matching[0]]
-                first = units.transpose([matching[0], *order]).reshape(number, -1)[:, 0]
-                call.ledger.fixes.append(AttributeFix(call.op.module, name, first))
-                return matching[0], True
-    return varying[-1], False
+    if channels.heads and len(target) == 1 < len(size):
+        merged_widths(call, first)
+    result = replace(channels, units=first, zero=zero.all(axis=others), heads=channels.heads or heads)
+    return {free: result.broken("the heads' outputs") if heads else result}
 
 
 def _pieces(call: Call, x: Value, axis: int, size: int) -> list[Channels] | None:

@@ -5,6 +5,7 @@ from pcshrink.config import ShrinkConfig
 from pcshrink.errors import ShrinkError
 from pcshrink.export import export_onnx
 from pcshrink.profile import profile
+from pcshrink.profile.latency import latency
 from pcshrink.shrinker import Shrinker, attach_, detach_
 from pcshrink.surgery.compact import compact
 from pcshrink.surgery.fold import fold
@@ -23,6 +24,7 @@ __all__ = [
     "detach_",
     "export_onnx",
     "fold",
+    "latency",
     "load",
     "profile",
     "save",

@@ -57,7 +57,8 @@ def interleave(calls: Mapping[str, Callable[[], Any]], seconds: float) -> dict[s
     Returns:
         Name -> seconds per call, one for each round; the same rounds for all.
     """
-    repeats = {name: _warm_up(call) for name, call in calls.items()}
+    warm = min(WARM_SECONDS, seconds / 2)
+    repeats = {name: _warm_up(call, warm) for name, call in calls.items()}
     cost = {name: _block(call, repeats[name]) * repeats[name] for name, call in calls.items()}
     rounds = int(seconds * len(calls) / max(sum(cost.values()), 1e-9))
     rounds = min(max(rounds, LEAST_ROUNDS), MOST_ROUNDS)
@@ -77,11 +78,11 @@ def interleave(calls: Mapping[str, Callable[[], Any]], seconds: float) -> dict[s
     return times
 
 
-def _warm_up(call: Callable[[], Any]) -> int:
+def _warm_up(call: Callable[[], Any], seconds: float) -> int:
     """Call until things have settled; how many calls fill a block."""
     taken: list[float] = []
     start = time.perf_counter()
-    while len(taken) < 3 or time.perf_counter() - start < WARM_SECONDS:
+    while len(taken) < 3 or time.perf_counter() - start < seconds:
         before = time.perf_counter()
         call()
         taken.append(time.perf_counter() - before)
@@ -112,6 +113,14 @@ def median_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> 
         rank += 1
     low, high = (ordered[rank - 1], ordered[count - rank]) if rank else (ordered[0], ordered[-1])
     return statistics.median(ordered), low, high
+
+
+def settled(values: Sequence[float]) -> float:
+    """The time without what else the machine is doing: the 5th percentile, since disturbances only add.
+
+    For a single figure that decides something; what is *reported* is always the median with its interval.
+    """
+    return sorted(values)[len(values) // 20]
 
 
 def paired_ratio(times: Sequence[float], reference: Sequence[float]) -> Ratio:

@@ -29,12 +29,13 @@ class Site:
 
 @dataclass(frozen=True)
 class Origin:
-    """The layer whose input feeds the generator of a channel axis."""
+    """The layer whose input feeds the generator of a channel axis; ``averaged`` are units on other axes of that input."""
 
     module: str
     axis: int
     units: Ids
     batch: int
+    averaged: Ids
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from pcshrink.surgery import layout, spatial  # noqa: F401 - importing them regi
 from pcshrink.surgery.channels import FIXED, Channels, Flags, Ids, Ledger, Origin, Site, Value
 from pcshrink.surgery.graph import Graph, Op, tensors
 from pcshrink.surgery.pointwise import is_pointwise, pointwise
-from pcshrink.surgery.rules import RULES, Call
+from pcshrink.surgery.rules import RULES, Call, averaged
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Walk:
         """Heads leave attention in the middle of a module, so their gate sits at the input of the next layer."""
         value = self.lookup(tensor)
         for axis, channels in value.axes.items():
-            if channels.heads and not channels.zero.all():
+            if channels.heads and not channels.zero.all() and Site(module) not in self.ledger.gates:
                 site = Site(module, at_input=True)
                 if self._open_site(site, value, axis):
                     self.overridden[module] = (id(tensor), value)
@@ -122,6 +122,7 @@ class Walk:
             origin = self._own_input(site.module, value.shape[0])
         if origin is None or axis == 0:
             return False
+        self.ledger.pin(origin.averaged, f"the generator of {site.module!r} averages over them")
         from_end = isinstance(self.modules.get(site.module), nn.Linear) or axis != 1
         self.ledger.gates.setdefault(site, (value.axes[axis].units, axis - len(value.shape) if from_end else 1, origin))
         return True
@@ -131,10 +132,12 @@ class Walk:
         if entered is None or len(entered[1].shape) < 2 or entered[1].shape[0] != batch:
             return None
         value = entered[1]
-        axis = next(iter(value.axes), 1 if len(value.shape) in (2, 4, 5) else len(value.shape) - 1)
+        last = isinstance(self.modules.get(module), nn.Linear) or len(value.shape) == 3
+        axis = next(iter(value.axes), len(value.shape) - 1 if last else 1)
         channels = value.at(axis)
         units = np.full(value.shape[axis], FIXED) if channels is None else channels.units
-        return Origin(module, axis if axis == 1 else axis - len(value.shape), units, batch)
+        axis_of_any_rank = axis if axis == 1 else axis - len(value.shape)
+        return Origin(module, axis_of_any_rank, units, batch, averaged(value, axis))
 
     def _leave(self, op: Op) -> None:
         """A layer's output is a place for a gate, from where on dead channels are zero."""
@@ -143,13 +146,14 @@ class Walk:
             self.values[key] = before
         if op.module not in self.wrote or not isinstance(op.out, Tensor):
             return
-        value = self.lookup(op.out)
-        if len(value.axes) != 1:
+        value, site = self.lookup(op.out), Site(op.module)
+        if not value.axes or replace(site, at_input=True) in self.ledger.gates:  # one gate for each module
             return
-        ((axis, channels),) = value.axes.items()
-        site = Site(op.module)
+        written = len(value.shape) - 1 if isinstance(self.modules.get(op.module), nn.Linear) else 1
+        axis = written if written in value.axes else next(iter(value.axes))
+        channels = value.axes[axis]
         if not channels.zero.all() and not channels.heads and self._open_site(site, value, axis):
-            self.values[id(op.out)] = replace(value, axes={axis: channels.gated(site)})
+            self.values[id(op.out)] = replace(value, axes=value.axes | {axis: channels.gated(site)})
 
     def _apply(self, op: Op) -> None:
         raw = op.func._schema.name.split("::")[1]
@@ -232,46 +236,63 @@ def _pinned(ledger: Ledger, root: Ids) -> dict[int, str]:
 def _groups(ledger: Ledger, root: Ids, reasons: dict[int, str], order: list[str]) -> list[ChannelGroup]:
     free = np.ones(ledger.count, bool)
     free[list(reasons)] = False
-    gates = {site: root[units] for site, (units, _, _) in ledger.gates.items()}
-    gated: dict[int, set[Site]] = {}
-    for units, needs in ledger.needed:
-        components = np.unique(root[units])
-        components = components[free[components]]
-        for site in needs:
-            for component in np.intersect1d(components, gates[site]):
-                gated.setdefault(int(component), set()).add(site)
-    families: dict[tuple[Any, ...], list[int]] = {}
-    members = _slots_of(ledger, root, np.array(sorted(gated), dtype=np.int64))
-    for component, sites in sorted(gated.items()):
-        families.setdefault((members[component], frozenset(sites)), []).append(component)
+    sites = list(ledger.gates)
+    components, behind = _gated(ledger, root, free, sites)
+    families: dict[tuple[bytes, bytes], list[int]] = {}
+    slots = _slots_of(ledger, root, components)
+    for component, *family in zip(components.tolist(), slots, behind, strict=True):
+        families.setdefault((family[0], family[1]), []).append(component)
     owner = np.full(ledger.count, -1)
-    for number, components in enumerate(families.values()):
-        owner[components] = number
+    for number, members in enumerate(families.values()):
+        owner[members] = number
     wrote, read = (_modules_of(table, root, owner, order) for table in (ledger.writers, ledger.readers))
     groups, taken = [], set[str]()
-    for number, ((_, sites), components) in enumerate(families.items()):
-        placed = tuple(sorted(sites, key=lambda s: order.index(s.module)))
+    for number, ((_, chosen), members) in enumerate(families.items()):
+        at = [sites[i] for i in np.frombuffer(chosen, np.int64)]
+        placed = tuple(sorted(at, key=lambda s: order.index(s.module)))
         base = name = (wrote.get(number) or [placed[0].module])[0]
         while name in taken:
             name = f"{base}#{len(taken)}"
         taken.add(name)
         writers, readers = tuple(wrote.get(number, ())), tuple(read.get(number, ()))
-        groups.append(ChannelGroup(name, np.array(components), writers, readers, placed))
+        groups.append(ChannelGroup(name, np.array(members), writers, readers, placed))
     return sorted(groups, key=lambda g: order.index(g.writers[0]) if g.writers else len(order))
 
 
-def _slots_of(ledger: Ledger, root: Ids, components: Ids) -> dict[int, tuple[int, ...]]:
-    """Component -> the parameter axes it lives on."""
-    if not len(components):
-        return {}
-    units = np.concatenate([u for _, _, u in ledger.slots])
+def _gated(ledger: Ledger, root: Ids, free: Flags, sites: list[Site]) -> tuple[Ids, list[bytes]]:
+    """The components that gates make zero where it matters, and the numbers of these gates' sites."""
+    number = {site: i for i, site in enumerate(sites)}
+    mark, found = np.zeros(ledger.count, bool), []
+    for units, needs in ledger.needed:
+        components = root[units]
+        components = components[free[components]]
+        for site in needs:
+            behind = root[ledger.gates[site][0]]
+            mark[behind] = True
+            found.append(components[mark[components]] * len(sites) + number[site])
+            mark[behind] = False
+    pairs = np.unique(np.concatenate([np.zeros(0, np.int64), *found]))
+    owners = pairs // max(len(sites), 1)
+    components = np.unique(owners)
+    return components, _rows(owners, pairs % max(len(sites), 1), components)
+
+
+def _slots_of(ledger: Ledger, root: Ids, components: Ids) -> list[bytes]:
+    """For each component the numbers of the parameter axes it lives on."""
+    count = max(len(ledger.slots), 1)
+    units = np.concatenate([np.zeros(0, np.int64), *(u for _, _, u in ledger.slots)])
     numbers = np.repeat(np.arange(len(ledger.slots)), [len(u) for _, _, u in ledger.slots])
-    roots = root[units]
-    wanted = np.isin(roots, components)
-    pairs = np.unique(np.stack([roots[wanted], numbers[wanted]], axis=1), axis=0)
-    starts = np.searchsorted(pairs[:, 0], components)
-    parts = np.split(pairs[:, 1], starts[1:])
-    return {int(c): tuple(p.tolist()) for c, p in zip(components, parts, strict=True)}
+    wanted = np.zeros(ledger.count, bool)
+    wanted[components] = True
+    wanted = wanted[root[units]]
+    pairs = np.unique(root[units[wanted]] * count + numbers[wanted])
+    return _rows(pairs // count, pairs % count, components)
+
+
+def _rows(owners: Ids, values: Ids, components: Ids) -> list[bytes]:
+    """The values of each component, from sorted pairs, in a form that can be compared."""
+    starts = np.append(np.searchsorted(owners, components), len(owners)).tolist()
+    return [values[a:b].tobytes() for a, b in itertools.pairwise(starts)]
 
 
 def _modules_of(table: dict[str, Ids], root: Ids, owner: Ids, order: list[str]) -> dict[int, list[str]]:

@@ -31,7 +31,8 @@ def pointwise(call: Call) -> Any:
         channels = _meet(call, values, axis - len(shape), shape[axis])
         if channels is not None:
             axes[axis] = channels
-    origin = values[0].origin if len(values) == 1 and values[0].shape == shape else None
+    full = [v for v in values if v.shape == shape]  # a bias or a scale beside it changes nothing
+    origin = full[0].origin if len(full) == 1 else None
     result = Value(shape, axes, origin)
     if isinstance(out, Tensor):
         return result

@@ -6,7 +6,7 @@ pinned, with its name as the reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,7 +26,7 @@ class Call:
     name: str
     ledger: Ledger
     lookup: Callable[[Tensor], Value]
-    attributes: dict[str, Any]  # of the module that runs it
+    attributes: Mapping[str, Any]  # of the module that runs it
     entered_with: Tensor | None  # the first tensor that module was called with
 
     @property
@@ -193,7 +193,14 @@ def _origin(call: Call, x: Value, axis: int) -> Origin | None:
     entered = call.entered_with
     if entered is None or entered.ndim == 0 or entered.shape[axis] != x.shape[axis]:
         return None
-    return Origin(call.op.module, axis, _units(x.at(axis), x.shape[axis]), entered.shape[0])
+    units = _units(x.at(axis), x.shape[axis])
+    return Origin(call.op.module, axis, units, entered.shape[0], averaged(call.lookup(entered), axis))
+
+
+def averaged(value: Value, axis: int) -> Ids:
+    """The units that a generator takes the mean over when it is fed by one axis of a tensor."""
+    others = [c.units for a, c in value.axes.items() if a != axis % len(value.shape)]
+    return np.concatenate([np.zeros(0, np.int64), *others])
 
 
 @rule("mm", "addmm", "bmm", "baddbmm")
@@ -241,8 +248,8 @@ def batch_norm(call: Call) -> list[Value]:
     for axis, rest in x.axes.items():
         if axis != 1 and (stats_from_batch or call.value(3).shape == ()):
             call.ledger.pin(rest.units, f"{call.label} takes statistics over a channel axis")
-    if isinstance(call.attributes.get("num_features"), int):
-        call.ledger.fixes.append(AttributeFix(call.op.module, "num_features", units))
+    if isinstance(size := call.attributes.get("num_features"), int):  # an instance norm sees batch x channels
+        call.ledger.fixes.append(AttributeFix(call.op.module, "num_features", units[:size]))
     why = f"{call.label} moves zero"
     origin = x.origin or _origin(call, x, 1)
     axes = {a: c.broken(why) for a, c in x.axes.items()}

@@ -144,12 +144,13 @@ def evaluate(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A finished run, or a saved model.")],
     data: Annotated[str | None, typer.Option("--data", help="digits, cifar10 or folder (default: as trained).")] = None,
     root: Annotated[Path | None, typer.Option("--root", help="Folder of the data.")] = None,
+    trust: Annotated[bool, typer.Option("--trust", help="Run a model builder of your own that the file names.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
     """Repeat the error of a finished run."""
     from pcshrink.train.again import evaluate_saved
 
-    found = evaluate_saved(folder, data, root)
+    found = evaluate_saved(folder, data, root, trust=trust)
     if as_json:
         typer.echo(json.dumps(found))
     else:

@@ -15,20 +15,21 @@ from pcshrink.train.recipe import DataSection
 from pcshrink.train.run import open_section
 
 
-def evaluate_saved(folder: Path, data: str | None = None, root: Path | None = None) -> dict[str, Any]:
+def evaluate_saved(folder: Path, data: str | None = None, root: Path | None = None, *, trust: bool = False) -> dict[str, Any]:
     """The error of a saved network.
 
     Args:
         folder: A run's folder, or that of a saved model.
         data: The data set; default: the one it was trained on.
         root: Where the data are; default: where they were.
+        trust: Run a model builder of the user's own that the saved file names.
 
     Raises:
         CheckpointError: There is no saved model.
         DataError: The data are missing or damaged.
     """
     home = folder / "model" if (folder / "model").is_dir() else folder
-    model = load(home)
+    model = load(home, trust_builder=trust)
     path = next((p for p in (folder / "recipe.yaml", folder.parent / "recipe.yaml") if p.is_file()), None)
     section, seed, channels_last = None, 0, False
     if path is not None:

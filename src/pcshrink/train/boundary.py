@@ -132,7 +132,7 @@ class Boundary:
                 message = f"distill.teacher {section.teacher!r} needs weights (distill.weights or pretrained: true)"
                 raise ConfigError(message)
         teacher.requires_grad_(False)
-        self.objective.teacher = self.session._lay_out(teacher).to(self.session.fabric.device).eval()
+        self.objective.teacher = self.session.place(teacher).eval()
 
     def before_step(self, place: float) -> None:
         """Blend the gates, if they are to be folded."""

@@ -40,12 +40,13 @@ def evaluate(
     """
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
-    device = next(model.parameters()).device
+    device, dtype = next((p.device, p.dtype) for p in model.parameters() if p.is_floating_point())
     sums = torch.zeros(3, dtype=torch.float64, device=device)
     try:
         for images, labels in source.batches():
             if check is not None:
                 check()
+            images = images.to(dtype)
             if fabric is None:
                 scores = model(images)
             else:

@@ -10,6 +10,7 @@ from torch import nn
 
 from pcshrink.artifact import save
 from pcshrink.errors import ShrinkError
+from pcshrink.models.registry import _resolve as resolve
 from pcshrink.profile import profile
 from pcshrink.surgery.attach import find_gates
 from pcshrink.surgery.compact import compact
@@ -89,7 +90,7 @@ def _measure(result: Result, session: Session, final: nn.Module) -> None:
         return
     from pcshrink.profile.latency import latency
 
-    dense = blank_model(session.recipe, session.data.num_classes).to(session.fabric.device).eval()
+    dense = session.place(blank_model(session.recipe, session.data.num_classes)).eval()
     one = session.example[:1]
     for name, model, target in (("dense", dense, result.dense), ("compact", final, result.compact)):
         try:
@@ -105,7 +106,7 @@ def _write(result: Result, session: Session, final: nn.Module, plan: PrunePlan |
     arguments = {"num_classes": session.data.num_classes, **recipe.model.args}
     metrics = {"error": result.compact["error"], "dense": result.dense, "compact": result.compact}
     path = save(
-        result.model_dir, final, plan, recipe.model.name, builder_args=arguments,
+        result.model_dir, final, plan, _builder(recipe.model.name), builder_args=arguments,
         input_shape=session.data.input_shape, metrics=metrics,
     )  # fmt: skip
     result.files["model"] = str(path)
@@ -119,3 +120,7 @@ def _write(result: Result, session: Session, final: nn.Module, plan: PrunePlan |
     result.files["result"] = str(result.save())
 
 
+def _builder(name: str) -> str:
+    """The model's name with the library it comes from, so that the file says plainly what it wants to run."""
+    source, short = resolve(name)
+    return f"{source}:{short}" if source else name

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pcshrink.data.source import derive_seed
 from pcshrink.errors import ShrinkError
 from pcshrink.train.boundary import Boundary
 from pcshrink.train.checkpoint import Checkpoints, random_state, set_random_state
@@ -76,7 +77,10 @@ class Loop:
         self.boundary.load(state["boundary"])
         self.session.load(state["session"])
         self.boundary.resume()
-        set_random_state(state["random"])
+        if self.fabric.global_rank == 0:
+            set_random_state(state["random"])
+        else:  # the checkpoint is the first process's
+            torch.manual_seed(derive_seed(self.recipe.seed, self.fabric.global_rank, self.step))
         self.console.rewind(self.epoch)
 
     def save(self) -> None:
@@ -109,11 +113,10 @@ class Loop:
             last = self.batch + len(group) == self.batches
             if len(group) < self.recipe.optimizer.accumulate and not last:
                 continue
-            outcome = self._step(group)
+            if self._step(group) == "rolled back":
+                return
             self.batch += len(group)
             group = []
-            if outcome == "rolled back":
-                return
             self._between_steps()
         self._close_epoch(time.monotonic() - began, max(self.batches - first, 1))
 
@@ -182,6 +185,7 @@ class Loop:
 
     def _forward(self, images: Tensor, labels: Tensor, number: int, *, pushing: bool) -> tuple[Tensor, float]:
         session = self.session
+        images = images.to(session.dtype)
         images, partner, own = self.objective.prepare(images, self.epoch, number, self.fabric.global_rank)
         scores = session.wrapped(images)
         loss = self.objective.loss(scores, images, labels, partner, own)
@@ -226,6 +230,17 @@ class Loop:
         self.console.say(f"back to step {self.step}, learning rate halved")
         return "rolled back"
 
+    def _means(self) -> list[float]:
+        """Mean loss and R of the epoch, over all processes."""
+        steps = max(self.sums.get("steps", 0.0), 1.0)
+        means = [self.sums.get(name, 0.0) / steps for name in ("loss", "R")]
+        if self.fabric.world_size == 1:
+            return means
+        together: list[float] = self.fabric.all_reduce(
+            torch.tensor(means, device=self.fabric.device), reduce_op="mean"
+        ).tolist()
+        return together
+
     def _close_epoch(self, seconds: float, batches: int) -> None:
         """Evaluate, tell, reshape, save."""
         last = self.epoch + 1 == self.timetable.total
@@ -234,20 +249,20 @@ class Loop:
         score = None
         if turn or (self.epoch + 1) % self.recipe.output.eval_every == 0:
             score = evaluate(self.session.best, self.session.data.val, self.fabric, self._check_stop)
-        steps = max(self.sums.get("steps", 0.0), 1.0)
+        means = self._means()
         row: dict[str, Any] = {
             "epoch": self.epoch,
             "epochs": self.timetable.total,
             "phase": phase,
             "step": self.step,
-            "loss": self.sums.get("loss", 0.0) / steps,
+            "loss": means[0],
             "error": score.error if score else None,
             "val_loss": score.loss if score else None,
             "lr": float(self.session.optimizer.param_groups[0]["lr"]),
             "seconds": seconds,
             "images_per_second": batches * self.recipe.data.batch_size / seconds,
         }
-        row |= self.boundary.figures(phase, self.sums.get("R", 0.0) / steps)
+        row |= self.boundary.figures(phase, means[1])
         if self.fabric.is_global_zero:
             self.console.record(row)
         self.boundary.leave(self.epoch, score)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from pcshrink.train.optim import cut_state
 from pcshrink.train.session import Session
 from pcshrink.train.sync_norm import unsynchronise_
 
+log = logging.getLogger(__name__)
 # Below this a running salience has been exactly 0 in every batch for more than a hundred steps, so a cut changes nothing.
 LONG_DEAD = 1e-6
 
@@ -54,8 +56,10 @@ def final_keep(session: Session) -> dict[str, Tensor]:
 
 
 def _agreed(session: Session, keep: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The choice of the first process, so that all cut alike."""
+    """The choice of the first process, so that all cut alike; they should agree anyhow."""
     agreed: dict[str, Tensor] = session.fabric.broadcast(keep)
+    if any(not torch.equal(agreed[name], own) for name, own in keep.items()):
+        log.warning("process %d had chosen other channels than the first one", session.fabric.global_rank)
     return agreed
 
 
@@ -131,8 +135,9 @@ def largest_salience(model: nn.Module, plan: PrunePlan, batches: Any) -> float:
     was = model.training
     model.eval()
     try:
+        dtype = next(p.dtype for p in model.parameters() if p.is_floating_point())
         for images, _ in batches:
-            model(images)
+            model(images.to(dtype))
     finally:
         model.train(was)
         for handle in handles:

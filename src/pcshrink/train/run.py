@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import time
 import warnings
 from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 
 from pcshrink.data import DataConfig, ImageData, load_dataset
+from pcshrink.data.source import derive_seed
 from pcshrink.errors import CheckpointError, ConfigError
 from pcshrink.train.checkpoint import Checkpoints, write_text
 from pcshrink.train.console import Console
@@ -57,6 +60,7 @@ def train(recipe: Recipe, out: str | Path, *, resume: bool = False, quiet: bool 
     try:
         with stop_flag() as flag:
             session = Session(recipe, data, fabric)
+            torch.manual_seed(derive_seed(recipe.seed, fabric.global_rank, "training"))
             objective = Objective(recipe.train, recipe.distill, recipe.seed)
             loop = Loop(session, objective, folder, console, flag)
             if state is not None:
@@ -64,7 +68,6 @@ def train(recipe: Recipe, out: str | Path, *, resume: bool = False, quiet: bool 
                 console.say(f"going on at epoch {loop.epoch + 1}, step {loop.step}")
             else:
                 console.rewind(0)
-            torch.manual_seed(recipe.seed + 1 + fabric.global_rank) if state is None else None
             loop.run()
         result = finish(session, loop.boundary, folder)
     finally:
@@ -78,48 +81,28 @@ def train(recipe: Recipe, out: str | Path, *, resume: bool = False, quiet: bool 
 def _fabric(recipe: Recipe) -> Any:
     from lightning.fabric import Fabric
     from lightning.fabric.strategies import DDPStrategy
-    from lightning.fabric.utilities.rank_zero import rank_zero_only  # noqa: F401 - sets the logger up
 
     for name in ("lightning.fabric", "lightning"):
         logging.getLogger(name).setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module=r"lightning\..*")
-    settings = recipe.train
-    from torch import distributed as dist
-
-    world = _world_size()
-    blended = recipe.shrink is not None and recipe.shrink.gates == "fold"
-    strategy: Any = DDPStrategy(find_unused_parameters=blended) if world > 1 else "auto"
-    local, nodes = _local_size(world)
+    settings, world = recipe.train, int(os.environ.get("WORLD_SIZE", "1"))
+    strategy: Any = DDPStrategy() if world > 1 else "auto"
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", str(world)))
     try:
         fabric = Fabric(
             accelerator=settings.accelerator if settings.accelerator != "auto" else _accelerator(),
-            devices=local, num_nodes=nodes, strategy=strategy, precision=PRECISIONS[settings.precision],
+            devices=local, num_nodes=max(world // local, 1), strategy=strategy, precision=PRECISIONS[settings.precision],
         )  # fmt: skip
     except (ValueError, RuntimeError, TypeError) as error:
         reason = " ".join(str(error).split())
         message = f"train.accelerator {settings.accelerator} with train.precision {settings.precision}: {reason}"
         raise ConfigError(message) from error
     fabric.launch()
-    if world > 1:
-        assert dist.is_initialized()
     return fabric
 
 
 def _accelerator() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def _world_size() -> int:
-    import os
-
-    return int(os.environ.get("WORLD_SIZE", "1"))
-
-
-def _local_size(world: int) -> tuple[int, int]:
-    import os
-
-    local = int(os.environ.get("LOCAL_WORLD_SIZE", str(world)))
-    return local, max(world // local, 1)
 
 
 def open_data(recipe: Recipe, fabric: Any) -> ImageData:
@@ -152,8 +135,6 @@ def _earlier_state(folder: Path, recipe: Recipe, *, resume: bool) -> dict[str, A
 
 def _same_recipe(path: Path, recipe: Recipe) -> None:
     """Refuse to resume with other settings: the outcome would be neither run's."""
-    import yaml
-
     if not path.is_file():
         return
     before = check_recipe(yaml.safe_load(path.read_text(encoding="utf-8")), str(path))

@@ -31,7 +31,7 @@ from pcshrink.train.sync_norm import synchronise_, unsynchronise_
 from pcshrink.train.weights import load_weights_
 
 log = logging.getLogger(__name__)
-PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
+PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed", "fp64": "64-true"}
 
 
 class Session:
@@ -50,10 +50,10 @@ class Session:
 
     def __init__(self, recipe: Recipe, data: ImageData, fabric: Any) -> None:
         self.recipe, self.data, self.fabric = recipe, data, fabric
-        self.example = torch.randn(2, *data.input_shape, generator=torch.Generator().manual_seed(1)).to(
-            fabric.device
-        )
-        self.model = self._lay_out(build_model(recipe, data.num_classes)).to(fabric.device)
+        self.dtype = torch.float64 if recipe.train.precision == "fp64" else torch.float32
+        example = torch.randn(2, *data.input_shape, generator=torch.Generator().manual_seed(1))
+        self.example = example.to(fabric.device, self.dtype)
+        self.model = self.place(build_model(recipe, data.num_classes))
         self.wrapped: Any = None
         self.optimizer: torch.optim.Optimizer
         self.stepper: Any = None
@@ -64,10 +64,11 @@ class Session:
         self.mask: PrunePlan | None = None
         self.stage = "dense"
 
-    def _lay_out(self, model: nn.Module) -> nn.Module:
+    def place(self, model: nn.Module) -> nn.Module:
+        """Bring a model to where and how this run computes."""
         if self.recipe.train.channels_last:
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        return model
+        return model.to(self.fabric.device, self.dtype)
 
     @property
     def best(self) -> nn.Module:
@@ -161,7 +162,7 @@ class Session:
 
     def load(self, state: dict[str, Any]) -> None:
         """Become what ``state`` was taken from."""
-        self.model = self._lay_out(blank_model(self.recipe, self.data.num_classes)).to(self.fabric.device)
+        self.model = self.place(blank_model(self.recipe, self.data.num_classes))
         self.shrinker = self.average = self.cut = self.mask = None
         if state["stage"] != "dense":
             self.attach()

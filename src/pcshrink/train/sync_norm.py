@@ -11,7 +11,22 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.nn.functional import all_reduce
+
+
+class _Sum(torch.autograd.Function):
+    """The sum over all processes, through which gradients flow back to all of them."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        total = x.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        total = gradients[0].clone()
+        dist.all_reduce(total)
+        return total
 
 
 class _Synced:
@@ -61,8 +76,7 @@ def _normalise(norm: Any, x: Tensor) -> Tensor:
     dims = [d for d in range(x.ndim) if d != 1]
     wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
     count = wide.numel() // wide.shape[1]
-    sums = torch.stack([wide.sum(dims), (wide * wide).sum(dims)])
-    sums = all_reduce(sums)
+    sums: Tensor = _Sum.apply(torch.stack([wide.sum(dims), (wide * wide).sum(dims)]))
     total = count * dist.get_world_size()  # processes have equal shares of a batch
     mean = sums[0] / total
     var = (sums[1] / total - mean * mean).clamp_min(0)

@@ -42,7 +42,7 @@ class Sorting(nn.Module):
 
 
 def test_nothing_shrinkable() -> None:
-    with pytest.raises(NoSitesError, match="nothing in this model can shrink.*'?0'?: network output"):
+    with pytest.raises(NoSitesError, match=r"nothing in this model can shrink.*'?0'?: network output"):
         pcs.attach_(nn.Sequential(nn.Conv2d(3, 8, 3)), EXAMPLE)
 
 
@@ -58,7 +58,7 @@ def test_a_pattern_that_matches_nothing(settings: dict[str, Any]) -> None:
 
 
 def test_an_operation_without_a_rule_is_named_with_its_module() -> None:
-    with pytest.raises(NoSitesError, match="aten::sort.*has no rule"):
+    with pytest.raises(NoSitesError, match=r"aten::sort.*has no rule"):
         pcs.attach_(Sorting(), EXAMPLE)
 
 
@@ -71,7 +71,7 @@ def test_a_layer_before_an_operation_without_a_rule_stays_while_others_shrink() 
 
 @pytest.mark.parametrize("example", [torch.randn(2, 5, 8, 8), torch.randn(3), "image", (EXAMPLE, EXAMPLE), None])
 def test_wrong_example_input(example: Any) -> None:
-    with pytest.raises(TraceError, match="does not run on the example input.*Pass an input"):
+    with pytest.raises(TraceError, match=r"does not run on the example input.*Pass an input"):
         pcs.attach_(net(), example)
 
 
@@ -121,7 +121,7 @@ def test_penalty_without_gradient() -> None:
     shrinker.model.train()
     with torch.no_grad():
         shrinker.model(EXAMPLE)
-    with pytest.raises(SalienceError, match="carries no gradient.*no_grad"):
+    with pytest.raises(SalienceError, match=r"carries no gradient.*no_grad"):
         shrinker.penalty()
 
 
@@ -139,11 +139,13 @@ def test_a_plan_of_another_model() -> None:
 
 @pytest.mark.parametrize("keep", [{"nope": torch.ones(8)}, {"0": torch.ones(7)}, {"0": torch.zeros(8)}])
 def test_an_impossible_keep(keep: dict[str, Tensor]) -> None:
-    with pytest.raises(PlanMismatchError, match="no group is called 'nope'|must mark at least one of 8 channels"):
+    with pytest.raises(PlanMismatchError, match=r"no group is called 'nope'|must mark at least one of 8 channels"):
         pcs.attach_(net(), EXAMPLE).plan(keep)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": 99}', '{"schema": 1, "groups": {"a": 3}}', '{"schema": 1}'])
+@pytest.mark.parametrize("text", [
+    "", "[]", "{}", '{"schema": 99}', '{"schema": 1, "groups": {"a": 3}}', '{"schema": 1}',
+])  # fmt: skip
 def test_a_damaged_plan(text: str) -> None:
     with pytest.raises(PlanMismatchError, match="plan"):
         pcs.PrunePlan.from_json(text)
@@ -225,5 +227,5 @@ def test_a_failed_attach_leaves_the_model_as_it_was() -> None:
 def test_tensors_with_history_inside_the_model() -> None:
     shrinker = pcs.attach_(net(), EXAMPLE)
     shrinker.model.cache = torch.ones(1, requires_grad=True) * 2  # type: ignore[assignment]
-    with pytest.raises(pcs.ShrinkError, match="cannot be copied.*gradient history"):
+    with pytest.raises(pcs.ShrinkError, match=r"cannot be copied.*gradient history"):
         apply_plan(shrinker.model, shrinker.plan())

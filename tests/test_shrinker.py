@@ -97,7 +97,8 @@ def test_300_steps_reach_the_asked_widths_with_accuracy_kept(scope: Any) -> None
 
 
 @pytest.mark.parametrize("settings", [
-    {"policy": "input"}, {"method": "truncate", "ratio": 0.3}, {"method": "lasso"}, {"generator_norm": False}, {"ratio": {"0": 0.25}},
+    {"policy": "input"}, {"method": "truncate", "ratio": 0.3}, {"method": "lasso"}, {"generator_norm": False},
+    {"ratio": {"0": 0.25}},
 ])  # fmt: skip
 def test_variants_train_and_compact(settings: dict[str, Any]) -> None:
     torch.manual_seed(0)
@@ -122,7 +123,8 @@ def test_resume_goes_on_as_if_nothing_had_happened() -> None:
     model, shrinker, optimizer = start()
     data = MadeUpData()
     train(model, shrinker, optimizer, data, 10)
-    saved = copy.deepcopy((model.state_dict(), shrinker.state_dict(), optimizer.state_dict(), data.generator.get_state()))
+    states = (model.state_dict(), shrinker.state_dict(), optimizer.state_dict(), data.generator.get_state())
+    saved = copy.deepcopy(states)
     train(model, shrinker, optimizer, data, 10)
     again, resumed, other = start()
     again.load_state_dict(saved[0])

@@ -23,11 +23,11 @@ class ShrinkConfig:
     """How a network is to be shrunk.
 
     Attributes:
-        ratio: Share of the channels of each group that is pushed to zero; a number in (0, 1), or a mapping from a module
-            pattern (glob over the names of a group's writers) to a number, groups that match nothing being left whole.
+        ratio: Share of the channels of each group that is pushed to zero; a number in (0, 1), or a mapping from a
+            pattern (glob over the names of a group's writers) to a number, groups that match nothing staying whole.
         total_steps: Length of the shrinking phase in optimizer steps; the rate grows until then.
-        strength: How far the penalty alone would carry an entry over the whole schedule; 1 is preset B, and "A", "B", "C" are
-            2/3, 1 and 4/3. It means the same for short and long schedules.
+        strength: How far the penalty alone would carry an entry over the whole schedule; 1 is preset B, and "A", "B",
+            "C" are 2/3, 1 and 4/3. It means the same for short and long schedules.
         lr: The learning rate the strength is computed for (the peak of your schedule while shrinking).
         momentum: The momentum the strength is computed for; 0 for none.
         lam: The raw penalty weight at the end of the schedule (on the batch mean); overrides ``strength``.
@@ -83,16 +83,19 @@ class ShrinkConfig:
             object.__setattr__(self, name, tuple(value))
         for name, allowed in CHOICES.items():
             _check(getattr(self, name) in allowed, name, getattr(self, name), f"one of {', '.join(allowed)}")
-        valid = PRESETS if isinstance(self.strength, str) else {self.strength: _is_number(self.strength)}
-        fine = self.strength in valid and (isinstance(self.strength, str) or (_is_number(self.strength) and self.strength > 0))
+        named = isinstance(self.strength, str)
+        fine = self.strength in PRESETS if named else _is_number(self.strength) and self.multiple > 0
         _check(fine, "strength", self.strength, 'a number above 0, or a preset "A", "B" or "C"')
         for name in ("total_steps", "reduction", "min_channels", "align"):
             value = getattr(self, name)
             _check(type(value) is int and value >= 1, name, value, "a whole number of at least 1")
-        _check(self.lam is None or (_is_number(self.lam) and self.lam > 0), "lam", self.lam, "a number above 0, or None")
+        fine = self.lam is None or (_is_number(self.lam) and self.lam > 0)
+        _check(fine, "lam", self.lam, "a number above 0, or None")
         for name in ("lr", "power"):
-            _check(_is_number(getattr(self, name)) and getattr(self, name) > 0, name, getattr(self, name), "a number above 0")
-        _check(_is_number(self.momentum) and 0 <= self.momentum < 1, "momentum", self.momentum, "a number from 0 to below 1")
+            value = getattr(self, name)
+            _check(_is_number(value) and value > 0, name, value, "a number above 0")
+        fine = _is_number(self.momentum) and 0 <= self.momentum < 1
+        _check(fine, "momentum", self.momentum, "a number from 0 to below 1")
         for name in ("alpha", "init_salience", "threshold"):
             value = getattr(self, name)
             _check(_is_number(value) and 0 < value < 1, name, value, "a number above 0 and below 1")

@@ -179,7 +179,7 @@ class Shrinker:
         return self._selected
 
     def shrinking_loss(self) -> Tensor:
-        """R, before it is weighted: the salience of the selected channels over all groups and gates, mean over the batch.
+        """R, before it is weighted: the salience of the selected channels of all gates, mean over the batch.
 
         Raises:
             SalienceError: There was no training forward pass since the last step, or it kept no gradient.
@@ -225,7 +225,8 @@ class Shrinker:
                 raise PlanMismatchError(message)
             flag = np.asarray(torch.as_tensor(mask).cpu(), dtype=bool)
             if flag.shape != (known[name].channels,) or not flag.any():
-                message = f"keep[{name!r}] must mark at least one of {known[name].channels} channels, got shape {flag.shape}"
+                width = known[name].channels
+                message = f"keep[{name!r}] must mark at least one of {width} channels, got shape {flag.shape}"
                 raise PlanMismatchError(message)
             flags[name] = flag
         shapes = {n: tuple(t.shape) for n, t in (*self.model.named_parameters(), *self.model.named_buffers())}
@@ -272,7 +273,8 @@ class Shrinker:
         rows = []
         for group in self.groups:
             dead = int((group.running <= self.config.threshold).sum())
-            rows.append(f"{group.name}: {group.channels} channels, k = {group.k}, dead {dead}; written by {', '.join(group.writers)}")
+            state = f"{group.channels} channels, k = {group.k}, dead {dead}"
+            rows.append(f"{group.name}: {state}; written by {', '.join(group.writers)}")
         rows += [f"{name}: stays whole: {reason}" for name, reason in self.refused.items()]
         return "\n".join(rows)
 

@@ -1,7 +1,7 @@
 """All groups and gates side by side, so that ranking, penalty and running salience take a few operations in all.
 
-A *place* is one channel of one gate; a *unit* is one channel of one group. Most units have one place, those of a residual
-stream one for every writer.
+A *place* is one channel of one gate; a *unit* is one channel of one group. Most units have one place, those of a
+residual stream one for every writer.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Roster:
         """R over all gates, mean over the batch and over repeated calls of a shared layer.
 
         Args:
-            selected: The units pushed down (U,); or k for each group, to choose them for each input by its own salience.
+            selected: The units pushed down (U,); or k for each group, to choose them for each input by its salience.
         """
         calls = [len(gate.recorded) for gate in self.gates]
         if len(set(calls)) == 1 and len({len(s) for gate in self.gates for s in gate.recorded}) == 1:

@@ -63,7 +63,7 @@ def unwrap(model: nn.Module) -> nn.Module:
         if isinstance(model, wrappers):
             model = cast(nn.Module, model.module)
         elif isinstance(getattr(model, "_orig_mod", None), nn.Module):
-            model = model._orig_mod
+            model = cast(nn.Module, model._orig_mod)
         else:
             return model
 
@@ -146,8 +146,8 @@ def record(model: nn.Module, example_input: Any, *, training: bool = False) -> G
         where = recorder.stack[-1] or type(model).__name__
         message = (
             f"the model does not run on the example input ({describe(example_input)}): in {where!r}: "
-            f"{type(error).__name__}: {first_line(error)}. Pass an input of the shape, type and device the model expects; "
-            "several arguments go in a tuple."
+            f"{type(error).__name__}: {first_line(error)}. Pass an input of the shape, type and device the model "
+            "expects; several arguments go in a tuple."
         )
         raise TraceError(message) from error
     finally:

@@ -60,7 +60,8 @@ class PrunePlan:
             PlanMismatchError: The data is not a plan, or from a newer version.
         """
         if data.get("schema") != SCHEMA:
-            message = f"not a plan of schema {SCHEMA}: schema is {data.get('schema')!r}; update pcshrink or make it again"
+            found = data.get("schema")
+            message = f"not a plan of schema {SCHEMA}: schema is {found!r}; update pcshrink or make it again"
             raise PlanMismatchError(message)
         try:
             return cls(

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
 
 from pcshrink.surgery.channels import Channels, Value
-from pcshrink.surgery.rules import RULES, Call, out_shape, rule
+from pcshrink.surgery.rules import Call, out_shape, rule
 
-POOLING = """max_pool2d_with_indices max_pool3d_with_indices avg_pool1d avg_pool2d avg_pool3d _adaptive_avg_pool2d
-    _adaptive_avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_max_pool2d adaptive_max_pool3d max_pool2d
-    upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d
-    upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d _upsample_bilinear2d_aa
-    _upsample_bicubic2d_aa reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d
-    replication_pad3d grid_sampler_2d grid_sampler_3d""".split()
+POOLING = ["max_pool2d_with_indices", "max_pool3d_with_indices", "avg_pool1d", "avg_pool2d", "avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_max_pool2d", "adaptive_max_pool3d", "max_pool2d", "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "replication_pad1d", "replication_pad2d", "replication_pad3d", "grid_sampler_2d", "grid_sampler_3d"]
 
 
 @rule(*POOLING)
@@ -39,8 +33,8 @@ def pooling(call: Call) -> Any:
 def region_pooling(call: Call) -> Any:
     """Boxes cut out of feature maps: each channel by itself."""
     x, boxes = call.value(0), call.value(1)
-    for channels in boxes.axes.values():
-        call.ledger.pin(channels.units, f"{call.label} takes them as boxes")
+    for coordinates in boxes.axes.values():
+        call.ledger.pin(coordinates.units, f"{call.label} takes them as boxes")
     channels = x.at(1)
     if channels is not None and call.name == "ps_roi_align":
         call.ledger.pin(channels.units, f"{call.label} spreads channels over places")
@@ -65,10 +59,7 @@ def pad(call: Call) -> Value:
     return Value(out_shape(call), axes)
 
 
-REDUCTIONS = ["mean", "sum", "amax", "amin", "var", "std", "linalg_vector_norm", "norm", "max", "min", "prod", "var_mean"]
-
-
-@rule(*REDUCTIONS)
+@rule("mean", "sum", "amax", "amin", "var", "std", "linalg_vector_norm", "norm", "max", "min", "prod", "var_mean")
 def reduce(call: Call) -> Any:
     """Axes are summed up; over channels only a plain sum is exact, and only when dead channels are zero."""
     x = call.value(0)

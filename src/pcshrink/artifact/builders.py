@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from pcshrink.artifact.record import Artifact
 from pcshrink.artifact.state import slots
@@ -21,6 +22,7 @@ from pcshrink.surgery.plan import GATE
 KNOWN = ("pcshrink", "timm", "torchvision")
 # They choose or fetch initial weights, which the artifact's own replace.
 INITIAL = re.compile(r"pretrained|weights|checkpoint|cache_dir|^model_name$|^path$|^spec$")
+DRAWS = frozenset({torch.Tensor.uniform_, torch.Tensor.normal_, nn.init.kaiming_uniform_, nn.init.normal_})
 NAME = re.compile(r"[A-Za-z0-9_.\-]+")
 
 
@@ -44,8 +46,22 @@ def plain_arguments(builder: str | None, arguments: Mapping[str, Any]) -> dict[s
     return plain
 
 
-def build(builder: str, arguments: Mapping[str, Any]) -> nn.Module:
+class _NoDraws(TorchFunctionMode):
+    """Leaves out the random initial weights, which take half of the time and are all replaced."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in DRAWS:
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **(kwargs or {}))
+
+
+def build(builder: str, arguments: Mapping[str, Any], *, draw: bool = True) -> nn.Module:
     """Make the full-size model; the random state is left as it was.
+
+    Args:
+        builder: What ``create`` takes.
+        arguments: For the builder.
+        draw: Draw random initial weights; without, they are whatever the memory holds.
 
     Raises:
         ConfigError: There is no such model, or it does not take these arguments.
@@ -55,7 +71,7 @@ def build(builder: str, arguments: Mapping[str, Any]) -> nn.Module:
             message = f"the builder argument {name!r} may not come from a file"
             raise ConfigError(message)
     try:
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), contextlib.nullcontext() if draw else _NoDraws():
             return create(builder, **arguments)
     except ShrinkError:
         raise

@@ -50,13 +50,11 @@ def load(dir: str | Path, model: nn.Module | None = None, *, trust_builder: bool
             return _rebuild(base, artifact, tensors)
         except PlanMismatchError as error:
             own = type(base).__name__
-            message = (
-                f"{folder} does not fit into this {own}; it was made from {artifact.model_class}: {error}"
-            )
+            message = f"{folder} does not fit into this {own}; it was made from {artifact.model_class}: {error}"
             raise PlanMismatchError(message) from error
     base = _build(folder, artifact, trust_builder)
     try:
-        return _rebuild(base, artifact, tensors)
+        return _rebuild(base, artifact, tensors, own=True)
     except (ShrinkError, RuntimeError, MemoryError) as error:
         message = (
             f"{folder / RECORD} and {folder / WEIGHTS} do not fit the network that {artifact.builder!r} "
@@ -77,14 +75,14 @@ def _build(folder: Path, artifact: Artifact, trusted: bool) -> nn.Module:
         )
         raise CheckpointError(message)
     try:
-        return build(artifact.builder, artifact.builder_args)
+        return build(artifact.builder, artifact.builder_args, draw=False)
     except ConfigError as error:
         message = f"{record}: {error}"
         raise CheckpointError(message) from error
 
 
-def _rebuild(base: nn.Module, artifact: Artifact, tensors: dict[str, Tensor]) -> nn.Module:
-    """A copy of the network with the saved tensors in it; nothing of the network itself changes."""
+def _rebuild(base: nn.Module, artifact: Artifact, tensors: dict[str, Tensor], *, own: bool = False) -> nn.Module:
+    """A copy of the network with the saved tensors in it; the network itself may change only if it is our own."""
     plan = artifact.plan if artifact.compact else None
     if plan is not None:
         check_plan(base, plan)
@@ -103,8 +101,9 @@ def _rebuild(base: nn.Module, artifact: Artifact, tensors: dict[str, Tensor]) ->
         memo.setdefault(id(tensor), _as(tensor, tensors[name], name not in fixed))
     try:
         with torch.random.fork_rng(devices=[]):
-            made: nn.Module = copy.deepcopy(base, dict(memo))
-            remove_gates_(made)
+            made: nn.Module = base if own else copy.deepcopy(base, dict(memo))
+            if not own:
+                remove_gates_(made)
             _correct(made, plan)
             _put_gates(made, artifact.gates)
             _put_scales(made, artifact, tensors)
@@ -200,8 +199,4 @@ def _fill(made: nn.Module, artifact: Artifact, tensors: dict[str, Tensor]) -> No
             owner._parameters[leaf] = places[id(new)]
             continue
         owner._buffers[leaf] = new
-        (
-            owner._non_persistent_buffers_set.add
-            if name in hidden
-            else owner._non_persistent_buffers_set.discard
-        )(leaf)
+        (owner._non_persistent_buffers_set.add if name in hidden else owner._non_persistent_buffers_set.discard)(leaf)

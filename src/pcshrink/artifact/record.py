@@ -156,9 +156,7 @@ def _parse(content: Mapping[str, Any]) -> Artifact:
         frozen=tuple(_of(str, n) for n in _of(list, content["frozen"])),
         gates=tuple(_gate(g) for g in _of(list, content["gates"])),
         scales=tuple(
-            ScaleState(
-                module=_of(str, s["module"]), axis=_of(int, s["axis"]), at_input=_of(bool, s["at_input"])
-            )
+            ScaleState(module=_of(str, s["module"]), axis=_of(int, s["axis"]), at_input=_of(bool, s["at_input"]))
             for s in _of(list, content["scales"])
         ),
         weights_bytes=_of(int, weights["bytes"]),

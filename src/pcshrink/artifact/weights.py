@@ -48,9 +48,7 @@ def load_weights(path: str | Path) -> dict[str, Tensor]:
     content = _safetensors(path) if path.suffix == ".safetensors" else _torch(path)
     found = _state_dict(content)
     if found is None:
-        keys = (
-            ", ".join(map(str, list(content)[:8])) if isinstance(content, Mapping) else type(content).__name__
-        )
+        keys = ", ".join(map(str, list(content)[:8])) if isinstance(content, Mapping) else type(content).__name__
         message = f"{path} holds no state_dict; it holds {keys}. Save model.state_dict() with torch.save."
         raise CheckpointError(message)
     return _plain(found)

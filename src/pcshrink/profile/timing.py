@@ -47,12 +47,15 @@ class Ratio:
         return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}] {self.verdict}"
 
 
-def interleave(calls: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str, list[float]]:
+def interleave(
+    calls: Mapping[str, Callable[[], Any]], seconds: float, least_rounds: int = LEAST_ROUNDS
+) -> dict[str, list[float]]:
     """Time all candidates in turns, so that what disturbs the machine disturbs them alike.
 
     Args:
         calls: Name -> what to time.
         seconds: About how long to measure each of them.
+        least_rounds: Measure so many rounds however long they take.
 
     Returns:
         Name -> seconds per call, one for each round; the same rounds for all.
@@ -61,7 +64,7 @@ def interleave(calls: Mapping[str, Callable[[], Any]], seconds: float) -> dict[s
     repeats = {name: _warm_up(call, warm) for name, call in calls.items()}
     cost = {name: _block(call, repeats[name]) * repeats[name] for name, call in calls.items()}
     rounds = int(seconds * len(calls) / max(sum(cost.values()), 1e-9))
-    rounds = min(max(rounds, LEAST_ROUNDS), MOST_ROUNDS)
+    rounds = min(max(rounds, least_rounds), MOST_ROUNDS)
     times: dict[str, list[float]] = {name: [] for name in calls}
     order, draw = list(calls), random.Random(0)
     collecting = gc.isenabled()
@@ -82,7 +85,7 @@ def _warm_up(call: Callable[[], Any], seconds: float) -> int:
     """Call until things have settled; how many calls fill a block."""
     taken: list[float] = []
     start = time.perf_counter()
-    while len(taken) < 3 or time.perf_counter() - start < seconds:
+    while len(taken) < (3 if sum(taken) < 1 else 2) or time.perf_counter() - start < seconds:
         before = time.perf_counter()
         call()
         taken.append(time.perf_counter() - before)

@@ -40,7 +40,7 @@ def madds(layers: dict[str, list[Layer]]) -> int:
 def plan_at(
     shrinker: pcs.Shrinker, layers: dict[str, list[Layer]], share: float, align: int
 ) -> tuple[PrunePlan, float]:
-    """All groups at one ratio, aligned, so that so large a share of the madds is left; then filled up group by group."""
+    """All groups at one ratio, aligned, so that this share of the madds is left; then filled up one by one."""
 
     def plan(kept: dict[str, int]) -> PrunePlan:
         return shrinker.plan({g.name: torch.arange(g.channels) < kept[g.name] for g in shrinker.groups})

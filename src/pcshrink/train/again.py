@@ -15,7 +15,9 @@ from pcshrink.train.recipe import DataSection
 from pcshrink.train.run import open_section
 
 
-def evaluate_saved(folder: Path, data: str | None = None, root: Path | None = None, *, trust: bool = False) -> dict[str, Any]:
+def evaluate_saved(
+    folder: Path, data: str | None = None, root: Path | None = None, *, trust: bool = False
+) -> dict[str, Any]:
     """The error of a saved network.
 
     Args:

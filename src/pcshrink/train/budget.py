@@ -91,6 +91,8 @@ def allocate(
     else:
         widths = _uniform(budget, model, settings)
     widths = _fill(budget, model, settings, widths)
+    if model.cost(widths, budget.metric) < (1 - TOLERANCE) * min(budget.limit, model.cost(model.full, budget.metric)):
+        widths = _exchange(budget, model, settings, widths)
     return {name: int(width) for name, width in zip(model.names, widths, strict=True)}
 
 
@@ -119,9 +121,7 @@ def _uniform(budget: Budget, model: CostModel, settings: ShrinkSection) -> Float
     return at(low)
 
 
-def _by_salience(
-    budget: Budget, model: CostModel, settings: ShrinkSection, running: Mapping[str, Tensor]
-) -> Floats:
+def _by_salience(budget: Budget, model: CostModel, settings: ShrinkSection, running: Mapping[str, Tensor]) -> Floats:
     """Take away what has the least salience for its cost, step by step, until the limit is met."""
     least, widths = least_widths(model, settings), model.full.copy()
     orders = [np.sort(running[name].double().cpu().numpy()) for name in model.names]
@@ -185,3 +185,24 @@ def _fill(budget: Budget, model: CostModel, settings: ShrinkSection, widths: Flo
                 break
         else:
             return widths
+
+
+def _exchange(budget: Budget, model: CostModel, settings: ShrinkSection, widths: Floats) -> Floats:
+    """Where steps are coarse: widen one group and narrow others for it, if that comes closer to the limit."""
+
+    def cost(choice: Floats) -> float:
+        return model.cost(choice, budget.metric)
+
+    best, least = widths, least_widths(model, settings)
+    for index in range(len(widths)):
+        trial = _next_up(model, settings, widths, index)
+        while cost(trial) > budget.limit:
+            others = [i for i in range(len(trial)) if i != index and trial[i] > least[i]]
+            options = [_next_down(model, settings, trial, i) for i in others]
+            within = [o for o in options if cost(o) <= budget.limit]
+            if not options:
+                break
+            trial = max(within, key=cost) if within else min(options, key=cost)
+        if cost(best) < cost(trial) <= budget.limit:
+            best = trial
+    return _fill(budget, model, settings, best)

@@ -107,9 +107,7 @@ class CostModel:
         self.base = {m: rest[m] - float(self.slopes[m] @ self.full) for m in METRICS}
 
     def _by_kernels(self, widths: Floats, metric: Metric) -> float:
-        return sum(
-            places[metric] * math.prod(axis.alive(widths) for axis in axes) for axes, places in self.kernels
-        )
+        return sum(places[metric] * math.prod(axis.alive(widths) for axis in axes) for axes, places in self.kernels)
 
     def cost(self, widths: Floats, metric: Metric) -> float:
         """What the compact network costs when the groups keep so many channels."""

@@ -140,9 +140,7 @@ def _explain(problem: Any) -> str:
     if problem["type"] == "extra_forbidden":
         known = _fields_at(path[:-1])
         near = difflib.get_close_matches(path[-1], known, n=1)
-        return f"{where}: unknown key; " + (
-            f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
-        )
+        return f"{where}: unknown key; " + (f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}")
     if problem["type"] == "missing":
         return f"{where}: is missing and has no default"
     text = problem["msg"].removeprefix("Value error, ")

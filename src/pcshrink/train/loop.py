@@ -41,9 +41,7 @@ class Loop:
         flag: Whether to stop.
     """
 
-    def __init__(
-        self, session: Session, objective: Objective, folder: Path, console: Console, flag: StopFlag
-    ) -> None:
+    def __init__(self, session: Session, objective: Objective, folder: Path, console: Console, flag: StopFlag) -> None:
         self.session, self.objective, self.console, self.flag = session, objective, console, flag
         self.recipe, self.fabric = session.recipe, session.fabric
         self.timetable = Timetable(self.recipe.epochs, self.recipe.optimizer)

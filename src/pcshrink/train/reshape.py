@@ -36,10 +36,7 @@ def dead_now(session: Session) -> dict[str, Tensor]:
     assert session.shrinker is not None
     return _agreed(
         session,
-        {
-            g.name: ~(lowest(g.running, g.k) & (g.running <= LONG_DEAD)).cpu()
-            for g in session.shrinker.groups
-        },
+        {g.name: ~(lowest(g.running, g.k) & (g.running <= LONG_DEAD)).cpu() for g in session.shrinker.groups},
     )
 
 

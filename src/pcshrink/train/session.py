@@ -31,7 +31,8 @@ from pcshrink.train.sync_norm import synchronise_, unsynchronise_
 from pcshrink.train.weights import load_weights_
 
 log = logging.getLogger(__name__)
-PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed", "fp64": "64-true"}
+# float64 is ours alone: Fabric's own would give scores back in float32.
+PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed", "fp64": "32-true"}
 
 
 class Session:
@@ -104,9 +105,7 @@ class Session:
         """The settings of the method for this recipe."""
         settings = self.recipe.shrink
         assert settings is not None
-        fields = settings.model_dump(
-            exclude={"budget", "allocation", "gates", "compact_every", "raise_rate", "ratio"}
-        )
+        fields = settings.model_dump(exclude={"budget", "allocation", "gates", "compact_every", "raise_rate", "ratio"})
         steps = len(self.data.train) // self.recipe.optimizer.accumulate
         sgd = self.recipe.optimizer.name == "sgd"
         # AdamW's steps do not grow with the gradient, so its learning rate says nothing about the strength.

@@ -76,10 +76,12 @@ def _normalise(norm: Any, x: Tensor) -> Tensor:
     dims = [d for d in range(x.ndim) if d != 1]
     wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
     count = wide.numel() // wide.shape[1]
-    sums: Tensor = _Sum.apply(torch.stack([wide.sum(dims), (wide * wide).sum(dims)]))
     total = count * dist.get_world_size()  # processes have equal shares of a batch
-    mean = sums[0] / total
-    var = (sums[1] / total - mean * mean).clamp_min(0)
+    shape = [1, -1] + [1] * (x.ndim - 2)
+    # Two sums one after the other: the mean of squares less the square of the mean would lose too many digits.
+    mean: Tensor = _Sum.apply(wide.sum(dims)) / total
+    centred = wide - mean.reshape(shape)
+    var: Tensor = _Sum.apply((centred * centred).sum(dims)) / total
     if norm.track_running_stats:
         with torch.no_grad():
             norm.num_batches_tracked.add_(1)
@@ -87,8 +89,7 @@ def _normalise(norm: Any, x: Tensor) -> Tensor:
             norm.running_mean.lerp_(mean.detach().to(norm.running_mean.dtype), weight)
             unbiased = var.detach() * (total / max(total - 1, 1))
             norm.running_var.lerp_(unbiased.to(norm.running_var.dtype), weight)
-    shape = [1, -1] + [1] * (x.ndim - 2)
-    out = (wide - mean.reshape(shape)) * torch.rsqrt(var + norm.eps).reshape(shape)
+    out = centred * torch.rsqrt(var + norm.eps).reshape(shape)
     if norm.affine:
         out = out * norm.weight.reshape(shape) + norm.bias.reshape(shape)
     return out.to(x.dtype)

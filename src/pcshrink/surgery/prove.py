@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from typing import Any
 
 import numpy as np
@@ -10,79 +11,118 @@ import torch
 from torch import nn
 
 from pcshrink.errors import TraceError, VerificationError
+from pcshrink.surgery.adapters import owner_of
 from pcshrink.surgery.channels import Flags
 from pcshrink.surgery.compact import apply_plan, masked
 from pcshrink.surgery.coupling import ChannelGroup, Coupling
 from pcshrink.surgery.graph import describe
-from pcshrink.surgery.plan import gate_specs, make_plan
-from pcshrink.surgery.verify import compare, outputs_of
+from pcshrink.surgery.plan import PrunePlan, gate_specs, make_plan
+from pcshrink.surgery.verify import check, compare, outputs_of
 
 
-def prove(model: nn.Module, coupling: Coupling, example_input: Any) -> Coupling:
+def prove(model: nn.Module, coupling: Coupling, example_input: Any, *, choosing: bool = False) -> Coupling:
     """Try every group; those that fail are left out, with the reason.
 
-    All groups are cut at once first. Only when that fails, halves are tried until the culprits are alone.
+    All groups are cut at once first. Only when that fails, parts are tried until the culprits are alone.
+
+    Args:
+        model: It is copied, so it stays as it is.
+        coupling: The groups.
+        example_input: A tensor, or a tuple of arguments.
+        choosing: The model sorts, thresholds or the like, so its outputs alone say little.
     """
     if not coupling.groups:
         return coupling
-    trial = _trial_copy(model, example_input)
-    failures = _failures(trial, coupling, list(coupling.groups), example_input)
+    proof = _Proof(model, coupling, example_input, choosing)
+    failures = proof.failures(list(coupling.groups))
     if failures:
-        _check_repeats(trial, example_input)
+        _check_repeats(proof.model, example_input)
     for names, reason in failures:
         coupling = coupling.without(names, reason)
     return coupling
 
 
-def _failures(
-    model: nn.Module, coupling: Coupling, groups: list[ChannelGroup], example_input: Any
-) -> list[tuple[list[str], str]]:
-    reason = _trial(model, coupling, groups, example_input)
-    if reason is None:
-        return []
-    if len(groups) == 1:
-        return [([groups[0].name], f"its proof failed: {reason}")]
-    half = len(groups) // 2
-    left = _failures(model, coupling, groups[:half], example_input)
-    right = _failures(model, coupling, groups[half:], example_input)
-    if left or right:
-        bad = {n for names, _ in (*left, *right) for n in names}
-        rest = [g for g in groups if g.name not in bad]
-        if not rest or _trial(model, coupling, rest, example_input) is None:
-            return [*left, *right]
-        return [*left, *right, ([g.name for g in rest], f"its proof failed together with others: {reason}")]
-    return [([g.name for g in groups], f"its proof failed together with others: {reason}")]
+class _Proof:
+    """Tries cuts on a copy of a model on which nothing can hide."""
 
+    def __init__(self, model: nn.Module, coupling: Coupling, example_input: Any, choosing: bool) -> None:
+        self.original, self.coupling, self.example_input, self.choosing = model, coupling, example_input, choosing
+        self.model = _scattered(model)
+        self.shapes = {n: tuple(t.shape) for n, t in (*model.named_parameters(), *model.named_buffers())}
+        self.gates = gate_specs(coupling, reduction=4, norm=False)
 
-def _trial(model: nn.Module, coupling: Coupling, groups: list[ChannelGroup], example_input: Any) -> str | None:
-    """Cut some of the channels of these groups, then most of them; the reason of the failure, or None.
+    def failures(self, groups: list[ChannelGroup]) -> list[tuple[list[str], str]]:
+        """The groups that cannot be cut, with the reason."""
+        reason = self.trial(groups)
+        if reason is None:
+            return []
+        if len(groups) == 1:
+            return [([groups[0].name], f"its proof failed: {reason}")]
+        if self._alike(groups) and all(self.trial([g]) is not None for g in (groups[0], groups[-1])):
+            return [([g.name for g in groups], f"the proof failed for heads of this kind: {reason}")]
+        left, right = (self.failures(part) for part in self._parts(groups))
+        if left or right:
+            bad = {n for names, _ in (*left, *right) for n in names}
+            rest = [g for g in groups if g.name not in bad]
+            if not rest or self.trial(rest) is None:
+                return [*left, *right]
+            return [*left, *right, ([g.name for g in rest], f"its proof failed together with others: {reason}")]
+        return [([g.name for g in groups], f"its proof failed together with others: {reason}")]
 
-    The second cut goes below half, where numbers written into the code (``y[:, :8]``) can no longer fit.
-    """
-    shapes = {n: tuple(t.shape) for n, t in (*model.named_parameters(), *model.named_buffers())}
-    gates = gate_specs(coupling, reduction=4, norm=False)
-    for seed, share in enumerate((2 / 3, 1 / 5)):
-        plan = make_plan(coupling, shapes, gates, _keep_some(groups, share, seed))
-        try:
-            small = apply_plan(model, plan)
-            with masked(model, plan):
-                expected = outputs_of(model, example_input, "the masked copy")
-            compare(expected, outputs_of(small, example_input, "the compact copy"), "masked and compact copy")
-        except VerificationError as error:
-            return str(error)
-    return None
+    def _kind(self, group: ChannelGroup) -> str:
+        """The class of attention that heads belong to; nothing for other channels."""
+        site = group.sites[0]
+        return type(owner_of(self.model, site.module)).__qualname__ if site.at_input else ""
+
+    def _alike(self, groups: list[ChannelGroup]) -> bool:
+        """Many heads of one class stand or fall together: its code is the same everywhere."""
+        kinds = {self._kind(g) for g in groups}
+        return len(groups) > 3 and len(kinds) == 1 and kinds != {""}
+
+    def _parts(self, groups: list[ChannelGroup]) -> tuple[list[ChannelGroup], list[ChannelGroup]]:
+        """Two parts: one class of heads and the rest where there are such, else halves."""
+        kinds = [self._kind(g) for g in groups]
+        if len(set(kinds)) > 1:
+            chosen = max(filter(None, kinds), key=kinds.count)
+            same = [g for g, kind in zip(groups, kinds, strict=True) if kind == chosen]
+            return same, [g for g, kind in zip(groups, kinds, strict=True) if kind != chosen]
+        return groups[: len(groups) // 2], groups[len(groups) // 2 :]
+
+    def trial(self, groups: list[ChannelGroup]) -> str | None:
+        """Cut some of the channels of these groups, then most of them; the reason of the failure, or None.
+
+        The second cut goes below half, where numbers written into the code (``y[:, :8]``) can no longer fit.
+        """
+        for seed, share in enumerate((2 / 3, 1 / 5)):
+            plan = make_plan(self.coupling, self.shapes, self.gates, _keep_some(groups, share, seed))
+            try:
+                self._compare(plan)
+            except ArithmeticError:
+                if self.model is self.original:
+                    return "the model gives values that are not finite"
+                self.model = self.original
+                return self.trial(groups)
+            except VerificationError as error:
+                return str(error)
+        return None
+
+    def _compare(self, plan: PrunePlan) -> None:
+        around, who = functools.partial(masked, self.model, plan), ("the masked copy", "the compact copy")
+        small = apply_plan(self.model, plan)
+        check(self.model, small, self.example_input, who, around, choosing=self.choosing, finite=True)
 
 
 def _keep_some(groups: list[ChannelGroup], share: float, seed: int) -> dict[str, Flags]:
-    """Random channels of every group: about this share, but one less than all and, where that goes, two."""
+    """Random channels of every group: about this share, at least two of four or more, and never all."""
     generator, keep = np.random.default_rng(seed), {}
     for group in groups:
-        kept = min(max(round(share * group.channels), 2), max(group.channels - 1, 1))
+        least = 1 if group.channels < 4 else 2  # a single channel is lost to code that squeezes
+        kept = min(max(round(share * group.channels), least), max(group.channels - 1, 1))
         keep[group.name] = np.isin(np.arange(group.channels), generator.permutation(group.channels)[:kept])
     return keep
 
 
-def _trial_copy(model: nn.Module, example_input: Any) -> nn.Module:
+def _scattered(model: nn.Module) -> nn.Module:
     """A copy on which nothing can hide: constants such as zero-initialised norms get random values."""
     trial = copy.deepcopy(model)
     generator = torch.Generator().manual_seed(0)
@@ -90,12 +130,9 @@ def _trial_copy(model: nn.Module, example_input: Any) -> nn.Module:
         for tensor in trial.parameters():
             _scatter(tensor, generator)
         for name, buffer in trial.named_buffers():
-            if name.endswith(("running_mean", "running_var")):
+            if name.rpartition(".")[2] in ("running_mean", "running_var", "weight", "bias"):
                 _scatter(buffer, generator)
-    first = outputs_of(trial, example_input, "the reference model")
-    if all(bool(t.isfinite().all()) for t in first if t.is_floating_point()):
-        return trial
-    return copy.deepcopy(model)
+    return trial
 
 
 def _check_repeats(model: nn.Module, example_input: Any) -> None:

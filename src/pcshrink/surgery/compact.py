@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -17,7 +18,7 @@ from pcshrink.surgery.fold import fold_gates_
 from pcshrink.surgery.graph import unwrap
 from pcshrink.surgery.heads import HEADS
 from pcshrink.surgery.plan import GATE, PrunePlan
-from pcshrink.surgery.verify import compare, outputs_of
+from pcshrink.surgery.verify import check
 
 
 def compact(
@@ -45,9 +46,8 @@ def compact(
     small = apply_plan(base, plan)
     if gates == "fold":
         fold_gates_(small)
-    with masked(base, plan, constant=gates == "fold"):
-        expected = outputs_of(base, example_input, "the masked model")
-    compare(expected, outputs_of(small, example_input, "the compact model"), "masked and compact model")
+    around = functools.partial(masked, base, plan, constant=gates == "fold")
+    check(base, small, example_input, ("the masked model", "the compact model"), around)
     return small
 
 

@@ -144,7 +144,7 @@ class Walk:
         if op.module in self.overridden:
             key, before = self.overridden.pop(op.module)
             self.values[key] = before
-        if op.module not in self.wrote or not isinstance(op.out, Tensor):
+        if not isinstance(op.out, Tensor) or not (op.module in self.wrote or self._owns_tensors(op.module)):
             return
         value, site = self.lookup(op.out), Site(op.module)
         if not value.axes or replace(site, at_input=True) in self.ledger.gates:  # one gate for each module
@@ -154,6 +154,11 @@ class Walk:
         channels = value.axes[axis]
         if not channels.zero.all() and not channels.heads and self._open_site(site, value, axis):
             self.values[id(op.out)] = replace(value, axes=value.axes | {axis: channels.gated(site)})
+
+    def _owns_tensors(self, name: str) -> bool:
+        """A leaf with numbers of its own, such as a frozen norm: it may move zero, so a gate fits behind it."""
+        module = self.modules.get(name)
+        return module is not None and not module._modules and bool(module._parameters or module._buffers)
 
     def _apply(self, op: Op) -> None:
         raw = op.func._schema.name.split("::")[1]
@@ -176,7 +181,7 @@ class Walk:
     def _store(self, op: Op, result: Value | list[Value] | None) -> None:
         if result is None:
             return
-        outs = [op.out] if isinstance(op.out, Tensor) else list(op.out or ())
+        outs = list(op.out) if isinstance(op.out, (list, tuple)) else [op.out]
         for tensor, value in zip(outs, [result] if isinstance(result, Value) else result, strict=False):
             if not isinstance(tensor, Tensor):
                 continue

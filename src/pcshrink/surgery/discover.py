@@ -14,6 +14,7 @@ from pcshrink.errors import NoSitesError, TraceError
 from pcshrink.surgery.adapters import adapted
 from pcshrink.surgery.attach import find_gates, remove_gates_
 from pcshrink.surgery.channels import Ledger
+from pcshrink.surgery.choices import chooses
 from pcshrink.surgery.coupling import Coupling, Walk, conclude
 from pcshrink.surgery.graph import record
 from pcshrink.surgery.prove import prove
@@ -32,9 +33,9 @@ def discover(model: nn.Module, example_input: Any, config: ShrinkConfig) -> Coup
         model = copy.deepcopy(model)
         remove_gates_(model)
     with adapted(model.modules()):
-        coupling = _couple(model, example_input, config)
+        coupling, choosing = _couple(model, example_input, config)
         if config.prove:
-            coupling = prove(model, coupling, example_input)
+            coupling = prove(model, coupling, example_input, choosing=choosing)
     if not coupling.groups:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in list(coupling.refused.items())[:8])
         message = f"nothing in this model can shrink. {reasons or 'It has no convolution or linear layer.'}"
@@ -42,7 +43,8 @@ def discover(model: nn.Module, example_input: Any, config: ShrinkConfig) -> Coup
     return coupling
 
 
-def _couple(model: nn.Module, example_input: Any, config: ShrinkConfig) -> Coupling:
+def _couple(model: nn.Module, example_input: Any, config: ShrinkConfig) -> tuple[Coupling, bool]:
+    """The groups, and whether the model makes choices that its outputs may hide."""
     excluded = _excluded(model, config)
     walk = Walk(model, Ledger())
     graph = record(model, example_input)
@@ -51,7 +53,7 @@ def _couple(model: nn.Module, example_input: Any, config: ShrinkConfig) -> Coupl
     idle = [n for n, m in model.named_modules() if isinstance(m, LAYERS) and n not in called]
     if idle:  # auxiliary heads and the like run in training mode only
         called |= _follow_training(model, walk, example_input)
-    return conclude(walk, called, excluded)
+    return conclude(walk, called, excluded), any(chooses(op) for op in graph.ops)
 
 
 def _follow_training(model: nn.Module, walk: Walk, example_input: Any) -> set[str]:

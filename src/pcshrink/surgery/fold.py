@@ -14,6 +14,7 @@ SCALABLE = (
     nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.Conv1d, nn.Conv2d, nn.Conv3d,
     nn.Linear, nn.modules.linear.NonDynamicallyQuantizableLinear,
 )  # fmt: skip
+SCALABLE_BY_NAME = ("torchvision.ops.misc.FrozenBatchNorm2d",)
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 
@@ -75,7 +76,9 @@ def _fold_input(layer: nn.Module, scale: Tensor) -> bool:
 
 def _fold_output(layer: nn.Module, scale: Tensor) -> bool:
     """Scale the layer's own weights if its type is known to allow it."""
-    if type(layer) not in (*SCALABLE, *TRANSPOSED) or not isinstance(layer.weight, Tensor):
+    name = f"{type(layer).__module__}.{type(layer).__qualname__}"
+    known = type(layer) in (*SCALABLE, *TRANSPOSED) or name in SCALABLE_BY_NAME
+    if not known or not isinstance(layer.weight, Tensor):
         return False
     if isinstance(layer, TRANSPOSED) and layer.groups > 1:
         return False
@@ -86,4 +89,3 @@ def _fold_output(layer: nn.Module, scale: Tensor) -> bool:
     if isinstance(layer.bias, Tensor):
         layer.bias *= scale.to(layer.bias)
     return True
-

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from pcshrink.errors import TraceError, VerificationError
+from pcshrink.surgery.choices import Imposing, Noting
 from pcshrink.surgery.graph import describe, evaluation, first_line, run, tensors, unwrap
 
 # Largest difference allowed, relative to the largest output. Measured rounding is 1e-15 and 5e-7.
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
 TOLERANCE_NARROW = 3e-2  # float16 and bfloat16
+BEFORE_CHOICES = 100  # a sort or threshold may see small differences of large numbers, such as the widths of boxes
 
 
 def verify(model: nn.Module, small: nn.Module, example_input: Any) -> float:
     """Run both models in evaluation mode and return the largest relative difference of their outputs.
+
+    Where outputs are empty or disagree and the models choose (a detector keeps the best boxes), the reference's choices
+    are imposed on the other model, and the values before every choice are compared as well.
 
     Args:
         model: The reference, for example the masked model.
@@ -26,8 +33,57 @@ def verify(model: nn.Module, small: nn.Module, example_input: Any) -> float:
     Raises:
         VerificationError: They differ by more than rounding (float32: 1e-5, float64: 1e-12 of the largest output).
     """
-    reference = outputs_of(unwrap(model), example_input, "the reference model")
-    return compare(reference, outputs_of(unwrap(small), example_input, "the other model"), "the two models")
+    return check(unwrap(model), unwrap(small), example_input, ("the reference model", "the other model"))
+
+
+def check(
+    model: nn.Module,
+    small: nn.Module,
+    example_input: Any,
+    who: tuple[str, str],
+    around: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+    *,
+    choosing: bool = False,
+    finite: bool = False,
+) -> float:
+    """The largest relative difference of two models, or an error.
+
+    Args:
+        model: The reference; ``around`` is entered while it runs.
+        small: The model that must agree with it.
+        example_input: A tensor, or a tuple of arguments.
+        who: What both are called in messages.
+        around: Makes a context for the reference, for example one that masks it.
+        choosing: The models are known to choose, so outputs alone need not be tried.
+        finite: Raise ArithmeticError where the reference gives infinite values, which would prove nothing.
+    """
+    one, other = (name.removeprefix("the ") for name in who)
+    what = f"{one.rpartition(' ')[0]} and {other}"
+    if not choosing:
+        with around():
+            expected = outputs_of(model, example_input, who[0])
+        _check_finite(expected, finite)
+        got = outputs_of(small, example_input, who[1])
+        if all(t.numel() for t in expected) and difference(expected, got) <= tolerance(expected):
+            return compare(expected, got, what)
+    with around(), Noting() as noting:
+        expected = outputs_of(model, example_input, who[0])
+    _check_finite(expected, finite)
+    if not noting.choices.made and not choosing:
+        return compare(expected, got, what)
+    with Imposing(noting.choices) as imposing:
+        imposed = outputs_of(small, example_input, who[1])
+    worst = compare(expected, imposed, what)
+    before = max((difference([a], [b]) for a, b in imposing.pairs()), default=0.0)
+    if before > BEFORE_CHOICES * tolerance(expected):
+        message = f"{what} do not agree: largest relative difference {before:.3g} before a choice such as sorting"
+        raise VerificationError(message)
+    return worst if any(t.numel() for t in expected) else before
+
+
+def _check_finite(outputs: list[Tensor], wanted: bool) -> None:
+    if wanted and not all(bool(t.isfinite().all()) for t in outputs if t.is_floating_point()):
+        raise ArithmeticError
 
 
 def outputs_of(model: nn.Module, example_input: Any, who: str) -> list[Tensor]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pcshrink.errors import ConfigError
-from pcshrink.profile.timing import interleave, settled
+from pcshrink.profile.timing import clock_for, interleave, settled
 from pcshrink.runtime.run import Runtime, check_runtime, ready, use_threads
 from pcshrink.surgery.graph import evaluation, run
 from pcshrink.surgery.plan import PrunePlan
@@ -149,7 +149,7 @@ class LayerTable:
                 str(number): ready(layer.build("cpu"), torch.randn(layer.input_shape), self.runtime, threads)
                 for number, layer in enumerate(missing)
             }
-            found = interleave(calls, self.seconds)
+            found = interleave(calls, self.seconds, clock=clock_for(threads))
         self.times |= {layer: settled(found[str(n)]) for n, layer in enumerate(missing)}
 
     def total(self, layers: dict[str, list[Layer]]) -> float:

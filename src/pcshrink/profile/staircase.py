@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
-from pcshrink.profile.timing import interleave
+from pcshrink.profile.timing import clock_for, interleave
 from pcshrink.runtime.run import Runtime, ready, use_threads
 
 WIDTHS = (64, 60, 56, 52, 48, 45, 44, 40, 37, 36, 32)
@@ -55,16 +56,16 @@ def measure_staircase(
         calls = {
             str(width): ready(_stack(width), torch.randn(1, width, size, size), runtime, count) for width in WIDTHS
         }
-        best = _least_times(calls, seconds)
+        best = _least_times(calls, seconds, clock_for(count))
     nanoseconds = {width: 1e12 * best[str(width)] / (4 * 9 * width * width * size * size) for width in WIDTHS}
     return Staircase(nanoseconds=nanoseconds, align=choose(nanoseconds), runtime=runtime)
 
 
-def _least_times(calls: dict[str, Any], seconds: float) -> dict[str, float]:
+def _least_times(calls: dict[str, Any], seconds: float, clock: Callable[[], float]) -> dict[str, float]:
     """The least time of each; measured again as long as a pass still finds a time that is clearly less."""
-    best = {name: min(taken) for name, taken in interleave(calls, seconds / 2).items()}
+    best = {name: min(taken) for name, taken in interleave(calls, seconds / 2, clock=clock).items()}
     for _ in range(PASSES):
-        found = {name: min(taken) for name, taken in interleave(calls, seconds / 2).items()}
+        found = {name: min(taken) for name, taken in interleave(calls, seconds / 2, clock=clock).items()}
         settled = all(found[name] > 0.97 * best[name] for name in calls)
         best = {name: min(found[name], best[name]) for name in calls}
         if settled:

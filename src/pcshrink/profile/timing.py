@@ -48,7 +48,10 @@ class Ratio:
 
 
 def interleave(
-    calls: Mapping[str, Callable[[], Any]], seconds: float, least_rounds: int = LEAST_ROUNDS
+    calls: Mapping[str, Callable[[], Any]],
+    seconds: float,
+    least_rounds: int = LEAST_ROUNDS,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
     """Time all candidates in turns, so that what disturbs the machine disturbs them alike.
 
@@ -56,13 +59,15 @@ def interleave(
         calls: Name -> what to time.
         seconds: About how long to measure each of them.
         least_rounds: Measure so many rounds however long they take.
+        clock: What to time with. ``time.process_time`` does not count the time given to other processes, so for a
+            single thread it is the better clock on a busy machine.
 
     Returns:
         Name -> seconds per call, one for each round; the same rounds for all.
     """
     warm = min(WARM_SECONDS, seconds / 2)
     repeats = {name: _warm_up(call, warm) for name, call in calls.items()}
-    cost = {name: _block(call, repeats[name]) * repeats[name] for name, call in calls.items()}
+    cost = {name: _block(call, repeats[name], clock) * repeats[name] for name, call in calls.items()}
     rounds = int(seconds * len(calls) / max(sum(cost.values()), 1e-9))
     rounds = min(max(rounds, least_rounds), MOST_ROUNDS)
     times: dict[str, list[float]] = {name: [] for name in calls}
@@ -74,11 +79,16 @@ def interleave(
             # Every second round runs backwards: whoever came first comes last.
             draw.shuffle(order) if number % 2 == 0 else order.reverse()
             for name in order:
-                times[name].append(_block(calls[name], repeats[name]))
+                times[name].append(_block(calls[name], repeats[name], clock))
     finally:
         if collecting:
             gc.enable()
     return times
+
+
+def clock_for(threads: int) -> Callable[[], float]:
+    """The clock for a choice that must not depend on what else runs: CPU time where a single thread works."""
+    return time.process_time if threads == 1 else time.perf_counter
 
 
 def _warm_up(call: Callable[[], Any], seconds: float) -> int:
@@ -92,11 +102,11 @@ def _warm_up(call: Callable[[], Any], seconds: float) -> int:
     return max(1, math.ceil(BLOCK_SECONDS / max(statistics.median(taken), 1e-9)))
 
 
-def _block(call: Callable[[], Any], repeat: int) -> float:
-    start = time.perf_counter()
+def _block(call: Callable[[], Any], repeat: int, clock: Callable[[], float]) -> float:
+    start = clock()
     for _ in range(repeat):
         call()
-    return (time.perf_counter() - start) / repeat
+    return (clock() - start) / repeat
 
 
 def median_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float, float]:

@@ -97,7 +97,7 @@ class Gate(nn.Module):
         if self.masked:
             pooled = pooled * self.input_mask.to(pooled.dtype)
         raw: Tensor = self.generator(pooled)
-        if self.training:
+        if self.training and raw.shape[0]:
             self.recorded = (*self.recorded, raw)
         salience = raw
         if self.truncated and not self.masked:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -21,7 +23,7 @@ def pool(x: Tensor, axis: int) -> Tensor:
     if not dims:
         return x.to(wide)
     # Not mean(): its backward writes out a whole tensor, where that of a sum is a view.
-    places = x.numel() // (x.shape[0] * x.shape[axis])
+    places = math.prod([x.shape[d] for d in dims])  # the batch may be empty: a detector without boxes
     return x.sum(dim=dims, dtype=wide) * (1 / places)
 
 
@@ -56,7 +58,7 @@ class SalienceGenerator(nn.Module):
     def _normalise(self, hidden: Tensor) -> Tensor:
         if self.norm is None:
             return hidden
-        if self.training and hidden.shape[0] == 1:  # no batch statistics from a single sample
+        if self.training and hidden.shape[0] < 2:  # no batch statistics from a single sample
             norm = self.norm
             return F.batch_norm(hidden, norm.running_mean, norm.running_var, norm.weight, norm.bias, eps=norm.eps)
         normalised: Tensor = self.norm(hidden)

@@ -33,7 +33,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_help_needs_nothing_heavy() -> None:
-    code = "import sys; from pcshrink import cli; print(*sorted({'lightning', 'timm', 'torchvision', 'pydantic'} & set(sys.modules)))"
+    heavy = {"lightning", "timm", "torchvision", "pydantic"}
+    code = f"import sys; from pcshrink import cli; print(*sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == []

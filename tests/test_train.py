@@ -134,7 +134,10 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     [
         {"shrink__compact_every": 0},  # masked until the end
         {"shrink__gates": "keep", "train": {"ema": 0.9, "mixup": 0.2, "label_smoothing": 0.1, "channels_last": True}},
-        {"optimizer": {"name": "adamw", "lr": 0.003, "clip": 1.0, "accumulate": 2, "schedule": "step"}, "shrink__allocation": "global"},
+        {
+            "optimizer": {"name": "adamw", "lr": 0.003, "clip": 1.0, "accumulate": 2, "schedule": "step"},
+            "shrink__allocation": "global",
+        },
         {"shrink": {"ratio": 0.5, "align": 4}, "distill": {"loss": "mse"}, "epochs": {"shrink": 2, "settle": 1}},
     ],
     ids=["masked", "ema-mixup", "adamw-global", "ratio-mse"],

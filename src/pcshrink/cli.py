@@ -77,9 +77,8 @@ def _train(recipe: Any, folder: Path, *, resume: bool, quiet: bool, again: str) 
     typer.echo(result.table())
     if result.budget:
         met = result.budget
-        typer.echo(
-            f"\nbudget: {met['metric']} {met['limit']:,.0f}, reached {met['reached']:,} ({met['convention']} convention)"
-        )
+        reached = f"reached {met['reached']:,} ({met['convention']} convention)"
+        typer.echo(f"\nbudget: {met['metric']} {met['limit']:,.0f}, {reached}")
     typer.echo(f"\nfiles in {folder}: " + ", ".join(sorted(Path(p).name for p in result.files.values())))
     typer.echo(f"{result.seconds:.0f} s")
 

@@ -113,7 +113,8 @@ class Boundary:
         self.session.fabric.barrier()
 
     def _measure(self) -> None:
-        assert self.session.shrinker is not None and self.settings is not None
+        assert self.session.shrinker is not None
+        assert self.settings is not None
         self.costs = cost_model(self.session.shrinker, self.session.example, self.settings)
 
     def _call_teacher(self) -> None:
@@ -166,20 +167,23 @@ class Boundary:
             return
         if phase == "shrink":
             self._shrinking(after)
-        elif phase == "settle" and self.settings.gates == "fold" and after == self.timetable.fold_epoch():
-            if self.session.mask is None and after < self.timetable.total:
-                self.session.set_gates(blend=1.0)
-                reshape.fold_(self.session)
-                self.console.say("the gates are constant now and part of their layers")
+        elif after == self.timetable.fold_epoch() and self.settings.gates == "fold" and self.session.mask is None:
+            if after == self.timetable.total:
+                return  # the end of the run folds them
+            self.session.set_gates(blend=1.0)
+            reshape.fold_(self.session)
+            self.console.say("the gates are constant now and part of their layers")
 
     def _shrinking(self, after: int) -> None:
-        assert self.settings is not None and self.session.shrinker is not None
+        assert self.settings is not None
+        assert self.session.shrinker is not None
         share = self.timetable.through("shrink", after)
         if after == self.timetable.end("shrink"):
             self._finish_shrinking()
             return
         if self.settings.allocation == "global" and share <= FROZEN_FROM:
-            assert self.budget is not None and self.costs is not None
+            assert self.budget is not None
+            assert self.costs is not None
             running = {g.name: g.running for g in self.session.shrinker.groups}
             widths = self.session.fabric.broadcast(allocate(self.budget, self.costs, self.settings, running))
             self.session.aim(widths)
@@ -187,14 +191,15 @@ class Boundary:
             self.session.shrinker.lam_base *= self.settings.raise_rate
         every = self.settings.compact_every
         frozen = self.settings.allocation == "uniform" or share > FROZEN_FROM
-        if every and frozen and (after - self.timetable.first("shrink")) % every == 0:
-            if reshape.cut_(self.session, reshape.dead_now(self.session)):
-                self._measure()
+        turn = every and (after - self.timetable.first("shrink")) % every == 0
+        if turn and frozen and reshape.cut_(self.session, reshape.dead_now(self.session)):
+            self._measure()
 
     def _finish_shrinking(self) -> None:
         """Everything selected leaves: compare gated, masked and compact network, then go on with what is left."""
-        assert self.settings is not None and self.session.shrinker is not None
         session = self.session
+        assert self.settings is not None
+        assert session.shrinker is not None
         highest = reshape.alive_above(session)
         keep = reshape.final_keep(session)
         plan = session.shrinker.plan(keep)

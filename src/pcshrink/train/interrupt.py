@@ -10,7 +10,7 @@ from types import FrameType
 from pcshrink.errors import ShrinkError
 
 
-class Interrupted(ShrinkError):
+class Interrupted(ShrinkError):  # noqa: N818 - it is no error
     """The run was asked to stop and did, with a checkpoint.
 
     Attributes:

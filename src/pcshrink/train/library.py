@@ -158,7 +158,7 @@ def _fields_at(path: list[str]) -> list[str]:
     model: type[BaseModel] = Recipe
     for part in path:
         field = model.model_fields.get(part)
-        inner = [c for c in _classes(field.annotation)] if field is not None else []
+        inner = _classes(field.annotation) if field is not None else []
         if not inner:
             return []
         model = inner[0]

@@ -30,7 +30,8 @@ def _beta(alpha: float, generator: torch.Generator) -> Tensor:
         u, v = torch.rand(2, generator=generator, dtype=torch.float64)
         x, y = u ** (1 / alpha), v ** (1 / alpha)
         if 0 < x + y <= 1:
-            return x / (x + y)
+            drawn: Tensor = x / (x + y)
+            return drawn
 
 
 class Objective:

@@ -31,7 +31,7 @@ def make_optimizer(model: nn.Module, settings: OptimizerSection) -> torch.optim.
 
 def optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> State:
     """What the optimizer remembers, by parameter name."""
-    names = {parameter: name for name, parameter in model.named_parameters()}
+    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     return {
         names[p]: {k: v for k, v in memory.items() if v is not None}
         for p, memory in optimizer.state.items()
@@ -81,5 +81,5 @@ def update_average_(average: nn.Module, model: nn.Module, decay: float) -> None:
     """Move the average a step towards the model; buffers follow at once."""
     for mean, new in zip(average.parameters(), model.parameters(), strict=True):
         mean.lerp_(new.to(mean.dtype), 1 - decay)
-    for mean, new in zip(average.buffers(), model.buffers(), strict=True):
-        mean.copy_(new)
+    for kept, now in zip(average.buffers(), model.buffers(), strict=True):
+        kept.copy_(now)

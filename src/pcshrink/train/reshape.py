@@ -18,7 +18,7 @@ from pcshrink.train.session import Session
 from pcshrink.train.sync_norm import unsynchronise_
 
 log = logging.getLogger(__name__)
-# Below this a running salience has been exactly 0 in every batch for more than a hundred steps, so a cut changes nothing.
+# Below this a running salience has been exactly 0 for more than a hundred steps, so a cut changes nothing.
 LONG_DEAD = 1e-6
 
 
@@ -45,7 +45,8 @@ def final_keep(session: Session) -> dict[str, Tensor]:
 
     Without a budget, channels that are dead although nobody asked for it leave as well.
     """
-    assert session.shrinker is not None and session.recipe.shrink is not None
+    assert session.shrinker is not None
+    assert session.recipe.shrink is not None
     shrinker, settings = session.shrinker, session.recipe.shrink
     if settings.scope == "global" or settings.method == "lasso":
         return _agreed(session, {g.name: shrinker._keep(g).cpu() for g in shrinker.groups})

@@ -48,6 +48,8 @@ def train(recipe: Recipe, out: str | Path, *, resume: bool = False, quiet: bool 
         Interrupted: A signal came; a checkpoint was written.
     """
     began, folder = time.monotonic(), Path(out)
+    if recipe.train.threads is not None:
+        torch.set_num_threads(recipe.train.threads)
     fabric = _fabric(recipe)
     state = _earlier_state(folder, recipe, resume=resume)
     data = open_data(recipe, fabric)
@@ -80,7 +82,7 @@ def train(recipe: Recipe, out: str | Path, *, resume: bool = False, quiet: bool 
 
 def _fabric(recipe: Recipe) -> Any:
     from lightning.fabric import Fabric
-    from lightning.fabric.strategies import DDPStrategy
+    from lightning.fabric.strategies.ddp import DDPStrategy
 
     for name in ("lightning.fabric", "lightning"):
         logging.getLogger(name).setLevel(logging.ERROR)
@@ -91,7 +93,8 @@ def _fabric(recipe: Recipe) -> Any:
     try:
         fabric = Fabric(
             accelerator=settings.accelerator if settings.accelerator != "auto" else _accelerator(),
-            devices=local, num_nodes=max(world // local, 1), strategy=strategy, precision=PRECISIONS[settings.precision],
+            devices=local, num_nodes=max(world // local, 1), strategy=strategy,
+            precision=PRECISIONS[settings.precision],  # type: ignore[arg-type]
         )  # fmt: skip
     except (ValueError, RuntimeError, TypeError) as error:
         reason = " ".join(str(error).split())

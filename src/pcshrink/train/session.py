@@ -68,7 +68,7 @@ class Session:
     def place(self, model: nn.Module) -> nn.Module:
         """Bring a model to where and how this run computes."""
         if self.recipe.train.channels_last:
-            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            model.to(memory_format=torch.channels_last)
         return model.to(self.fabric.device, self.dtype)
 
     @property
@@ -105,11 +105,15 @@ class Session:
         """The settings of the method for this recipe."""
         settings = self.recipe.shrink
         assert settings is not None
-        fields = settings.model_dump(exclude={"budget", "allocation", "gates", "compact_every", "raise_rate", "ratio"})
+        fields: dict[str, Any] = settings.model_dump(
+            exclude={"budget", "allocation", "gates", "compact_every", "raise_rate", "ratio"}
+        )
         steps = len(self.data.train) // self.recipe.optimizer.accumulate
         sgd = self.recipe.optimizer.name == "sgd"
         # AdamW's steps do not grow with the gradient, so its learning rate says nothing about the strength.
-        speed = {"lr": self.recipe.optimizer.lr, "momentum": self.recipe.optimizer.momentum} if sgd else {}
+        speed: dict[str, Any] = (
+            {"lr": self.recipe.optimizer.lr, "momentum": self.recipe.optimizer.momentum} if sgd else {}
+        )
         total = max(self.recipe.epochs.shrink * max(steps, 1), 1)
         ratio = settings.ratio if settings.ratio is not None else 0.5
         return ShrinkConfig(**fields, **speed, ratio=ratio, total_steps=total, prove=prove)

@@ -1,0 +1,140 @@
+"""Figures of the trainer, side by side in one run (ResNet-20, 32 x 32, made-up images unless --root is given).
+
+    python benchmarks/training.py [--threads 1] [--rounds 5] [--parts step,run,data]
+
+step: a shrinking step against a dense step, batch 128.          goal: at most 1.15
+run:  a whole shrinking run with compaction while training, against a dense run of as many epochs, ending at 43 % of
+      the madds.                                                  goal: at most 1.0 in wall time
+data: the share of an epoch spent on data.                        goal: at most 5 %
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+
+import pcshrink as pcs
+from pcshrink.data import DataConfig, ImageData
+from pcshrink.data.load import CIFAR10
+from pcshrink.models import create
+from pcshrink.train import run as running
+from pcshrink.train.library import check_recipe
+
+BATCH = 128
+
+
+def made_up(images: int) -> tuple[torch.Tensor, ...]:
+    """Pictures with a class that can be seen: noise with a brighter patch at one of ten places."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(0, 10, (images,), generator=generator)
+    pictures = torch.randint(0, 120, (images, 3, 32, 32), generator=generator, dtype=torch.uint8)
+    for index, label in enumerate(labels.tolist()):
+        row, column = 4 + 12 * (label // 5), 1 + 6 * (label % 5)
+        pictures[index, :, row : row + 6, column : column + 5] += 100
+    return pictures, labels
+
+
+def open_made_up(images: int) -> ImageData:
+    pictures, labels = made_up(images + 500)
+    arrays = (pictures[:images], labels[:images], pictures[images:], labels[images:])
+    return CIFAR10.open(arrays, DataConfig(batch_size=BATCH))
+
+
+def bench_step(rounds: int) -> None:
+    images, labels = next(open_made_up(256).train.batches(0))
+    nets = {}
+    for kind in ("dense", "shrinking"):
+        torch.manual_seed(0)
+        net = create("resnet20")
+        shrinker = pcs.attach_(net, images[:2]) if kind == "shrinking" else None
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
+        nets[kind] = (net.train(), shrinker, optimizer)
+    times: dict[str, list[float]] = {kind: [] for kind in nets}
+    for turn in range(rounds + 1):
+        for kind, (net, shrinker, optimizer) in nets.items():
+            began = time.perf_counter()
+            loss = F.cross_entropy(net(images), labels)
+            if shrinker is not None:
+                loss = loss + shrinker.penalty()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            if shrinker is not None:
+                shrinker.step()
+            if turn:
+                times[kind].append(time.perf_counter() - began)
+    medians = {kind: statistics.median(values) for kind, values in times.items()}
+    print(f"step: dense {1e3 * medians['dense']:.1f} ms, shrinking {1e3 * medians['shrinking']:.1f} ms, "
+          f"ratio {medians['shrinking'] / medians['dense']:.3f} (goal 1.15)", flush=True)  # fmt: skip
+
+
+def bench_data(epochs: int, images: int) -> None:
+    data = open_made_up(images)
+    began = time.perf_counter()
+    for epoch in range(epochs):
+        for _ in data.train.batches(epoch):
+            pass
+    feeding = (time.perf_counter() - began) / epochs
+    net, total = create("resnet20").train(), 0.0
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
+    batches = 0
+    for inputs, labels in data.train.batches(0):
+        began = time.perf_counter()
+        F.cross_entropy(net(inputs), labels).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        total += time.perf_counter() - began
+        batches += 1
+    share = feeding / (feeding + total)
+    print(f"data: {1e3 * feeding / batches:.2f} ms of {1e3 * (feeding + total) / batches:.1f} ms a batch, "
+          f"{100 * share:.2f} % of an epoch (goal 5 %)", flush=True)  # fmt: skip
+
+
+def bench_run(images: int, epochs: int) -> None:
+    """Both runs take turns epoch by epoch would be fairer still; they run one after the other, dense first and last."""
+    running.open_data = lambda recipe, fabric: open_made_up(images)  # type: ignore[assignment]
+    base = {"model": {"name": "resnet20"}, "data": {"name": "cifar10", "root": "unused", "batch_size": BATCH},
+            "optimizer": {"lr": 0.1}, "output": {"latency": False}}  # fmt: skip
+    shrink = {"budget": {"madds": 0.43, "convention": "paper"}, "compact_every": 1, "strength": 2.0}
+    third = epochs // 3
+    kinds = {
+        "dense": base | {"epochs": {"dense": epochs}},
+        "shrinking": base | {"epochs": {"shrink": third, "settle": epochs - third}, "shrink": shrink},
+    }
+    seconds: dict[str, list[float]] = {}
+    for kind in ("dense", "shrinking", "dense"):
+        with tempfile.TemporaryDirectory() as folder:
+            result = running.train(check_recipe(kinds[kind]), Path(folder) / "run", quiet=True)
+        seconds.setdefault(kind, []).append(result.seconds)
+        print(f"run: {kind} {result.seconds:.1f} s, error {result.compact['error']:.2f} %, "
+              f"madds {result.compact['paper_madds'] / 1e6:.2f} M", flush=True)  # fmt: skip
+    ratio = seconds["shrinking"][0] / statistics.mean(seconds["dense"])
+    print(f"run: {epochs} epochs, shrinking / dense {ratio:.3f} in wall time (goal 1.0)")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--images", type=int, default=2560)
+    parser.add_argument("--epochs", type=int, default=24)
+    parser.add_argument("--parts", default="step,data,run")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    parts = options.parts.split(",")
+    if "step" in parts:
+        bench_step(options.rounds)
+    if "data" in parts:
+        bench_data(2, options.images)
+    if "run" in parts:
+        bench_run(options.images, options.epochs)
+
+
+if __name__ == "__main__":
+    main()

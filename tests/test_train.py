@@ -227,3 +227,15 @@ def test_an_impossible_budget_is_refused_before_training(tmp_path: Path, monkeyp
     monkeypatch.setattr(Loop, "_step", lambda *args: pytest.fail("it trained"))
     with pytest.raises(ConfigError, match="the smallest possible here is"):
         train(tiny(shrink={"budget": {"madds": 0.001}}), tmp_path, quiet=True)
+
+
+@pytest.mark.train
+def test_bfloat16_and_tensorboard(tmp_path: Path) -> None:
+    train_changes = {"precision": "bf16"}
+    output = {"latency": False, "tensorboard": True}
+    result = train(tiny(train=train_changes, output=output, epochs={"shrink": 1, "settle": 1}, shrink__gates="keep"),
+                   tmp_path, quiet=True)  # fmt: skip
+    assert list((tmp_path / "tensorboard").iterdir())
+    small = pcs.load(tmp_path / "model")
+    assert all(p.dtype == torch.float32 for p in small.parameters())
+    assert result.compact["madds"] < result.dense["madds"]

@@ -146,7 +146,7 @@ class Boundary:
         """What to tell about the shrinking after an epoch."""
         shrinker = self.session.shrinker
         if shrinker is None or self.costs is None:
-            return {}
+            return dict(self.facts.get("size", {}))
         threshold = shrinker.config.threshold
         left = {g.name: max(int((g.running > threshold).sum()), 1) for g in shrinker.groups}
         madds = self.costs.cost(self.costs.widths(left), "madds")
@@ -156,6 +156,7 @@ class Boundary:
             "madds_share": madds / self.facts["dense"][whole],
             "dead": self.facts["channels"] - sum(left.values()),
         }
+        self.facts["size"] = dict(row)
         if phase == "shrink":
             row |= {"lambda": shrinker.lam, "R": pushed, "highest_selected": reshape.alive_above(self.session)}
         return row

@@ -214,6 +214,9 @@ class ShrinkSection(Section):
         if self.ratio is not None and self.budget is not None:
             message = "ratio and budget both say how far to shrink; remove one"
             raise ValueError(message)
+        if self.compact_every and self.min_channels < 2:
+            message = "compact_every needs min_channels of at least 2, so that a group that was cut is found again"
+            raise ValueError(message)
         if self.allocation == "global" and self.budget is None:
             message = "allocation: global needs a budget, for example budget: {madds: 0.5}"
             raise ValueError(message)

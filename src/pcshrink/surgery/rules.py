@@ -147,7 +147,8 @@ def _grouped(
         ledger.tie(writes.reshape(groups, -1), inside[:, :1], fixed)
         if w_in is not None:
             ledger.pin(w_in.units, "channels inside a group stay")
-        call.ledger.fixes.append(AttributeFix(call.op.module, "groups", inside[:, 0]))
+        if isinstance(call.attributes.get("groups"), int):
+            call.ledger.fixes.append(AttributeFix(call.op.module, "groups", inside[:, 0]))
         return writes
     ledger.tie(reads.reshape(groups, size_in), reads.reshape(groups, size_in)[:1], fixed)
     ledger.tie(writes.reshape(groups, -1), writes.reshape(groups, -1)[:1], fixed)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -15,7 +14,7 @@ from pcshrink.errors import ConfigError, PlanMismatchError, ShrinkError
 from pcshrink.surgery.adapters import adapt_, adapted, owner_of
 from pcshrink.surgery.attach import find_gates
 from pcshrink.surgery.fold import fold_gates_
-from pcshrink.surgery.graph import unwrap
+from pcshrink.surgery.graph import duplicate, unwrap
 from pcshrink.surgery.heads import HEADS
 from pcshrink.surgery.plan import GATE, PrunePlan
 from pcshrink.surgery.verify import check
@@ -59,7 +58,7 @@ def apply_plan(model: nn.Module, plan: PrunePlan) -> nn.Module:
         if name in plan.tensors:
             memo[id(tensor)] = _cut(tensor, plan.tensors[name])
     try:
-        small = copy.deepcopy(model, memo)
+        small = duplicate(model, memo)
     except Exception as error:
         cause = f"{type(error).__name__}: {error}"
         message = f"the model cannot be copied: {cause}. Remove tensors with a gradient history from it."

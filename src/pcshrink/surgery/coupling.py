@@ -276,7 +276,7 @@ def _gated(ledger: Ledger, root: Ids, free: Flags, sites: list[Site]) -> tuple[I
             mark[behind] = True
             found.append(components[mark[components]] * len(sites) + number[site])
             mark[behind] = False
-    pairs = np.unique(np.concatenate([np.zeros(0, np.int64), *found]))
+    pairs = _distinct(np.concatenate([np.zeros(0, np.int64), *found]))
     owners = pairs // max(len(sites), 1)
     components = np.unique(owners)
     return components, _rows(owners, pairs % max(len(sites), 1), components)
@@ -290,8 +290,16 @@ def _slots_of(ledger: Ledger, root: Ids, components: Ids) -> list[bytes]:
     wanted = np.zeros(ledger.count, bool)
     wanted[components] = True
     wanted = wanted[root[units]]
-    pairs = np.unique(root[units[wanted]] * count + numbers[wanted])
+    pairs = _distinct(root[units[wanted]] * count + numbers[wanted])
     return _rows(pairs // count, pairs % count, components)
+
+
+def _distinct(numbers: Ids) -> Ids:
+    """Sorted, each once; for long arrays quicker than ``np.unique``, which hashes."""
+    ordered: Ids = np.sort(numbers)
+    first: Flags = np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]
+    found: Ids = ordered[first]
+    return found
 
 
 def _rows(owners: Ids, values: Ids, components: Ids) -> list[bytes]:

@@ -107,13 +107,16 @@ def _runs(old: tuple[int, ...], new: tuple[int, ...]) -> list[tuple[list[int], l
     return runs
 
 
-def _split(call: Call, channels: Channels, pattern: list[int], size: list[int], target: list[int]) -> dict[int, Channels]:
+def _split(
+    call: Call, channels: Channels, pattern: list[int], size: list[int], target: list[int]
+) -> dict[int, Channels]:
     """Lay the channels of one axis out over new axes; at most one of them may stay free."""
     units = np.broadcast_to(channels.units.reshape(pattern), size).reshape(target)
     zero = np.broadcast_to(channels.zero.reshape(pattern), size).reshape(target)
     varying = [a for a in range(units.ndim) if (units != units.take([0], axis=a)).any()]
     if not varying:
-        call.ledger.pin(channels.units[:1], f"{call.label} ties all channels of the axis together, so none can leave alone")
+        reason = f"{call.label} ties all channels of the axis together, so none can leave alone"
+        call.ledger.pin(channels.units[:1], reason)
         return {}
     free, heads = free_axis(call, units, varying)
     others = tuple(a for a in range(units.ndim) if a != free)
@@ -121,7 +124,7 @@ def _split(call: Call, channels: Channels, pattern: list[int], size: list[int], 
     if len(varying) > 1:
         column = first.reshape([-1 if a == free else 1 for a in range(units.ndim)])
         call.ledger.tie(units.ravel(), np.broadcast_to(column, units.shape).ravel(), f"{call.label} splits channels")
-    if channels.heads and len(target) == 1 < len(size):
+    if channels.heads and sum(n > 1 for n in target) == 1 < sum(n > 1 for n in size):
         merged_widths(call, first)
     result = replace(channels, units=first, zero=zero.all(axis=others), heads=channels.heads or heads)
     return {free: result.broken("the heads' outputs") if heads else result}
@@ -141,8 +144,9 @@ def _pieces(call: Call, x: Value, axis: int, size: int) -> list[Channels] | None
 
 def _size_fixes(call: Call, size: int, units: Ids) -> None:
     """Plain numbers a module keeps of its own split widths (Res2Net's ``width``, C2f's ``c``) follow the cut."""
+    names = ("width", "c", "split_size", "channels", "dim", "chunk_dim")
     for name, number in call.attributes.items():
-        if number == size and type(number) is int and name in ("width", "c", "split_size", "channels", "dim", "chunk_dim"):
+        if number == size and type(number) is int and name in names:
             call.ledger.fixes.append(AttributeFix(call.op.module, name, units))
 
 
@@ -265,7 +269,8 @@ def index(call: Call) -> Value:
     indices += [None] * (len(x.shape) - len(indices))
     picked = [a for a, i in enumerate(indices) if i is not None]
     _lost(call, x, picked, "picks channels by number")
-    if picked != list(range(picked[0], picked[-1] + 1)) or any(i is not None and i.dtype.itemsize == 1 for i in indices):
+    by_flags = any(i is not None and i.dtype.itemsize == 1 for i in indices)
+    if picked != list(range(picked[0], picked[-1] + 1)) or by_flags:
         _lost(call, x, range(len(x.shape)), "indexes several axes at once")
         return Value(shape)
     growth = len(shape) - (len(x.shape) - len(picked))

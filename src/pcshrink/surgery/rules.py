@@ -112,10 +112,10 @@ def convolution(call: Call) -> Value:
     axis = 1 if batched else 0
     out = Value(out_shape(call), {axis: Channels.of(np.full(out_shape(call)[axis], FIXED))})
     w_out, w_in = (weight.at(1), weight.at(0)) if transposed else (weight.at(0), weight.at(1))
-    reads = _units(x.at(axis), x.shape[axis])
+    reads = units_of(x.at(axis), x.shape[axis])
     if groups == 1:
         _contract(call, x.at(axis), w_in, x.shape[axis])
-        writes = _units(w_out, out.shape[axis])
+        writes = units_of(w_out, out.shape[axis])
     elif transposed:
         call.pin_all(f"{call.label}: a grouped transposed convolution has no rule")
         writes = np.full(out.shape[axis], FIXED)
@@ -140,7 +140,7 @@ def _grouped(
     """A grouped convolution loses whole groups where there are many, else the same places of every group."""
     ledger, fixed = call.ledger, f"{call.label}: a grouped convolution beside a tensor of fixed width"
     size_out, size_in = call.op.args[1].shape[0], len(reads) // groups
-    writes = _units(w_out, size_out)
+    writes = units_of(w_out, size_out)
     if groups >= size_in:  # one unit = one group: what goes in and what comes out
         inside = np.broadcast_to(reads.reshape(groups, size_in)[:, :1], (groups, size_in))
         ledger.tie(reads.reshape(groups, size_in), inside, fixed)
@@ -152,14 +152,15 @@ def _grouped(
         return writes
     ledger.tie(reads.reshape(groups, size_in), reads.reshape(groups, size_in)[:1], fixed)
     ledger.tie(writes.reshape(groups, -1), writes.reshape(groups, -1)[:1], fixed)
-    inner = _units(w_in, size_in)
+    inner = units_of(w_in, size_in)
     ledger.tie(reads.reshape(groups, size_in), inner[None], fixed)
     if x is not None:
         ledger.require_zero(x, call.label)
     return writes
 
 
-def _units(channels: Channels | None, size: int) -> Ids:
+def units_of(channels: Channels | None, size: int) -> Ids:
+    """The units of an axis; all fixed where nothing is known about it."""
     return np.full(size, FIXED) if channels is None else channels.units
 
 
@@ -194,7 +195,7 @@ def _origin(call: Call, x: Value, axis: int) -> Origin | None:
     entered = call.entered_with
     if entered is None or entered.ndim == 0 or entered.shape[axis] != x.shape[axis]:
         return None
-    units = _units(x.at(axis), x.shape[axis])
+    units = units_of(x.at(axis), x.shape[axis])
     return Origin(call.op.module, axis, units, entered.shape[0], averaged(call.lookup(entered), axis))
 
 
@@ -211,7 +212,7 @@ def matrix_product(call: Call) -> Value:
     left, right = call.value(has_bias), call.value(has_bias + 1)
     bias = call.value(0) if has_bias else Value(())
     if (shift := bias.at(-1)) is not None and bias.shape[-1] == right.shape[-1]:
-        columns = _units(right.at(-1), right.shape[-1])
+        columns = units_of(right.at(-1), right.shape[-1])
         call.ledger.tie(columns, shift.units, f"{call.label}: a bias of fixed width")
     _contract(call, left.at(-1), right.at(-2), left.shape[-1])
     rank, axes = len(left.shape), {}
@@ -222,13 +223,13 @@ def matrix_product(call: Call) -> Value:
     if rank == 3 and (left.at(0) is not None or right.at(0) is not None):
         first, second = left.at(0), right.at(0)
         if first is None or second is None:
-            call.ledger.pin(_units(first or second, 0), f"{call.label} joins heads with a tensor of fixed width")
+            call.ledger.pin(units_of(first or second, 0), f"{call.label} joins heads with a tensor of fixed width")
         else:
             call.ledger.tie(first.units, second.units, f"{call.label} joins heads of fixed number")
             axes[0] = (first if first.zero.all() else second) if not has_bias else first.broken(why)
     origin = None
     if rank == 2:
-        writes, reads = _units(right.at(1), right.shape[1]), _units(left.at(1), left.shape[1])
+        writes, reads = units_of(right.at(1), right.shape[1]), units_of(left.at(1), left.shape[1])
         _wrote(call, writes, reads, {"out_features": writes, "in_features": reads})
         origin = _origin(call, left, -1)
     return Value(out_shape(call), axes, origin)
@@ -240,7 +241,7 @@ def batch_norm(call: Call) -> list[Value]:
     """A norm of each channel by itself; it shifts zero, so the gate comes after it."""
     x, outs = call.value(0), [Value(tuple(t.shape)) for t in call.op.out]
     channels = x.at(1)
-    units = _units(channels, x.shape[1])
+    units = units_of(channels, x.shape[1])
     for position in range(1, 5):
         other = call.value(position)
         if (own := other.at(0)) is not None:
@@ -288,35 +289,6 @@ def softmax(call: Call) -> Value:
     if (channels := axes.pop(axis % len(x.shape), None)) is not None:
         call.ledger.pin(channels.units, f"{call.label} runs over the channels")
     return Value(x.shape, axes)
-
-
-@rule("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention",
-      "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention",
-      "_scaled_dot_product_fused_attention_overrideable", "_scaled_dot_product_attention_math",
-      "scaled_dot_product_attention")  # fmt: skip
-def attention(call: Call) -> Any:
-    """Heads stay apart; what lies inside a head stays whole."""
-    query, key, content = call.value(0), call.value(1), call.value(2)
-    for value in (query, key, content):
-        for axis, channels in value.axes.items():
-            if axis != 1:
-                call.ledger.pin(channels.units, f"{call.label} keeps whatever lies inside a head")
-    heads = query.at(1)
-    out = call.op.out
-    first = out if isinstance(out, Tensor) else out[0]
-    axes = {}
-    if heads is not None:
-        for other in (key, content):
-            units = _units(other.at(1), other.shape[1])
-            if len(units) == len(heads.units):
-                call.ledger.tie(heads.units, units, f"{call.label} joins heads of fixed number")
-            else:
-                call.ledger.pin(np.concatenate([heads.units, units]), f"{call.label} shares keys among heads")
-        axes[1] = replace(heads.broken("the heads' outputs"), heads=True)
-    result = Value(tuple(first.shape), axes, query.origin)
-    if isinstance(out, Tensor):
-        return result
-    return [result, *[Value(tuple(t.shape)) if isinstance(t, Tensor) else Value(()) for t in out[1:]]]
 
 
 def evaluates_to_zero(call: Call, zero: frozenset[int]) -> bool:

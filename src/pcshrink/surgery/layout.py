@@ -126,7 +126,7 @@ def _split(
         call.ledger.tie(units.ravel(), np.broadcast_to(column, units.shape).ravel(), f"{call.label} splits channels")
     if channels.heads and sum(n > 1 for n in target) == 1 < sum(n > 1 for n in size):
         merged_widths(call, first)
-    result = replace(channels, units=first, zero=zero.all(axis=others), heads=channels.heads or heads)
+    result = replace(channels, units=first, zero=np.asarray(zero.all(axis=others)), heads=channels.heads or heads)
     return {free: result.broken("the heads' outputs") if heads else result}
 
 
@@ -315,7 +315,7 @@ def _split_runs(call: Call, channels: Channels, run: int) -> dict[int, Channels]
         call.ledger.pin(channels.units, f"{call.label} leaves a single channel")
         return {}
     call.ledger.tie(rows, rows[:, :1], f"{call.label} joins runs of channels")
-    return {0: replace(channels, units=rows[:, 0], zero=channels.zero.reshape(-1, run).all(axis=1))}
+    return {0: replace(channels, units=rows[:, 0], zero=np.asarray(channels.zero.reshape(-1, run).all(axis=1)))}
 
 
 @rule("channel_shuffle", "native_channel_shuffle")

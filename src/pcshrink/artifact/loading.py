@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,9 @@ from pcshrink.artifact.record import Artifact, GateState
 from pcshrink.artifact.state import slots
 from pcshrink.errors import CheckpointError, ConfigError, PlanMismatchError, ShrinkError
 from pcshrink.surgery.attach import add_gates_, remove_gates_
-from pcshrink.surgery.compact import check_plan
+from pcshrink.surgery.compact import check_plan, correct_
 from pcshrink.surgery.fold import ConstantScale
-from pcshrink.surgery.graph import unwrap
+from pcshrink.surgery.graph import duplicate, unwrap
 from pcshrink.surgery.plan import GATE, PrunePlan
 
 SCALE = "pcs_scale"
@@ -101,10 +100,11 @@ def _rebuild(base: nn.Module, artifact: Artifact, tensors: dict[str, Tensor], *,
         memo.setdefault(id(tensor), _as(tensor, tensors[name], name not in fixed))
     try:
         with torch.random.fork_rng(devices=[]):
-            made: nn.Module = base if own else copy.deepcopy(base, dict(memo))
+            made: nn.Module = base if own else duplicate(base, dict(memo))
             if not own:
                 remove_gates_(made)
-            _correct(made, plan)
+            if plan is not None:
+                correct_(made, plan)
             _put_gates(made, artifact.gates)
             _put_scales(made, artifact, tensors)
     except (AttributeError, TypeError, IndexError) as error:
@@ -149,12 +149,6 @@ def _check_gates(base: nn.Module, artifact: Artifact, tensors: dict[str, Tensor]
         if scale.module not in modules or name not in tensors or tensors[name].ndim != 1:
             message = f"there is no {scale.module!r} to put a constant scale on, or no {name!r}"
             raise PlanMismatchError(message)
-
-
-def _correct(made: nn.Module, plan: PrunePlan | None) -> None:
-    for module, values in (plan.attributes if plan else {}).items():
-        for attribute, value in values.items():
-            setattr(made.get_submodule(module), attribute, value)
 
 
 def _put_gates(made: nn.Module, states: tuple[GateState, ...]) -> None:

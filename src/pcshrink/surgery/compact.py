@@ -63,17 +63,22 @@ def apply_plan(model: nn.Module, plan: PrunePlan) -> nn.Module:
         cause = f"{type(error).__name__}: {error}"
         message = f"the model cannot be copied: {cause}. Remove tensors with a gradient history from it."
         raise ShrinkError(message) from error
-    for module, values in plan.attributes.items():
-        for attribute, value in values.items():
-            setattr(small.get_submodule(module), attribute, value)
-        if any(HEADS.match(attribute) for attribute in values):
-            adapt_(small.get_submodule(module))
+    correct_(small, plan)
     present = find_gates(small)
     for spec in plan.gates:
         if spec.module in present:
             present[spec.module].spec = spec
             present[spec.module].truncated = None  # the cut has been made
     return small
+
+
+def correct_(small: nn.Module, plan: PrunePlan) -> None:
+    """Tell the modules whose tensors were cut how wide they are now."""
+    for module, values in plan.attributes.items():
+        for attribute, value in values.items():
+            setattr(small.get_submodule(module), attribute, value)
+        if any(HEADS.match(attribute) for attribute in values):
+            adapt_(small.get_submodule(module))
 
 
 def _cut(tensor: Tensor, axes: dict[int, list[int]]) -> Tensor:

@@ -10,6 +10,7 @@ from torch import nn
 
 from pcshrink.errors import ConfigError
 from pcshrink.profile import profile
+from pcshrink.shrinker import Shrinker
 from pcshrink.train import reshape
 from pcshrink.train.budget import Budget, allocate, check, cost_model
 from pcshrink.train.checkpoint import load_state, save_state
@@ -18,6 +19,7 @@ from pcshrink.train.cost_model import CostModel
 from pcshrink.train.evaluate import Score, evaluate
 from pcshrink.train.objective import Objective
 from pcshrink.train.phases import FROZEN_FROM, RAISE_FROM, Timetable
+from pcshrink.train.recipe import BudgetSection
 from pcshrink.train.session import Session, blank_model, make_model
 from pcshrink.train.weights import load_weights_
 
@@ -48,8 +50,8 @@ class Boundary:
     def load(self, state: dict[str, Any]) -> None:
         """Before the session is loaded."""
         self.facts, self.age = dict(state["facts"]), int(state["age"])
-        if state["limit"] and self.settings is not None and self.settings.budget is not None:
-            self.budget = Budget(self.settings.budget, *state["limit"])
+        if state["limit"] and self.settings is not None and self.settings.cost_budget is not None:
+            self.budget = Budget(self.settings.cost_budget, *state["limit"])
 
     def resume(self) -> None:
         """After the session is loaded: what can be worked out again."""
@@ -80,8 +82,8 @@ class Boundary:
             return
         session = copy.copy(self.session)
         shrinker = session.attach()
-        if self.settings.budget is not None:
-            budget = Budget.of(self.settings.budget, shrinker, session.example)
+        if self.settings.cost_budget is not None:
+            budget = Budget.of(self.settings.cost_budget, shrinker, session.example)
             check(budget, cost_model(shrinker, session.example, self.settings), self.settings)
 
     def _attach(self) -> None:
@@ -94,11 +96,13 @@ class Boundary:
         self._keep_dense(session.model)
         shrinker = session.attach()
         self.facts["channels"] = sum(g.channels for g in shrinker.groups)
-        if self.settings.budget is not None:
-            self.budget = Budget.of(self.settings.budget, shrinker, session.example)
+        if self.settings.cost_budget is not None:
+            self.budget = Budget.of(self.settings.cost_budget, shrinker, session.example)
         self._measure()
         if self.budget is not None and self.costs is not None:
             session.aim(allocate(self.budget, self.costs, self.settings))
+        if self.settings.latency_budget is not None:
+            self._aim_at_latency(shrinker, self.settings.latency_budget)
         self._call_teacher()
         self.age = 0
         session.prepare()
@@ -106,6 +110,27 @@ class Boundary:
             f"{len(shrinker.groups)} groups with {self.facts['channels']} channels can shrink, "
             f"to {sum(session.targets.values())}; {len(shrinker.refused)} layers stay whole"
         )
+
+    def _aim_at_latency(self, shrinker: Shrinker, section: BudgetSection) -> None:
+        """Measure which widths give the asked share of the dense network's time; rank 0 measures for all."""
+        from pcshrink.profile.latency_budget import choose_widths
+
+        session, found = self.session, None
+        assert self.settings is not None
+        assert section.latency is not None
+        if session.fabric.is_global_zero:
+            self.console.say(f"measuring layers for a latency of {section.latency:g} ({section.runtime}) ...")
+            choice = choose_widths(
+                shrinker, session.example[:1].repeat_interleave(section.batch, dim=0).cpu(), section.latency,
+                runtime=section.runtime, threads=section.threads, align=shrinker.align,
+                min_channels=self.settings.min_channels,
+            )  # fmt: skip
+            found = (choice.keep, choice.reached, choice.note)
+        keep, reached, note = session.fabric.broadcast(found)
+        session.aim(keep)
+        self.facts["latency"] = {"metric": "latency", "convention": section.runtime, "limit": section.latency,
+                                 "reached": reached, "share": reached, "note": note}  # fmt: skip
+        self.console.say(f"widths for {reached:.3f} of the dense latency chosen" + (f"; {note}" if note else ""))
 
     def _keep_dense(self, model: nn.Module) -> None:
         if self.session.fabric.is_global_zero:

@@ -65,7 +65,7 @@ def check(budget: Budget, model: CostModel, settings: ShrinkSection) -> None:
     """
     least = model.cost(least_widths(model, settings), budget.metric)
     if least > budget.limit * (1 + TOLERANCE):
-        why = f"min_channels {settings.min_channels}" + (f", align {settings.align}" if settings.align > 1 else "")
+        why = f"min_channels {settings.min_channels}" + (f", align {settings.align}" if settings.align != 1 else "")
         message = (
             f"shrink.budget.{budget.metric}: {budget.limit:,.0f} cannot be reached; the smallest possible here is "
             f"{least:,.0f}, a share of {least / budget.dense:.3f} of the dense {budget.dense:,.0f} "
@@ -99,6 +99,7 @@ def allocate(
 def _allowed(full: int, wanted: float, settings: ShrinkSection) -> int:
     """The allowed width nearest to the wanted one: aligned where the group is large enough, never too small."""
     ratio = min(max(1 - wanted / full, 0.0), 1.0)
+    assert isinstance(settings.align, int), "a run settles align: auto before anything is counted"
     kept = full - count(ratio, full, settings.min_channels, settings.align)
     return max(kept, 1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,8 @@ def finish(session: Session, boundary: Boundary, folder: Path) -> Result:
         reached = getattr(profile(final, session.example, budget.section.convention), budget.metric)
         result.budget = {"metric": budget.metric, "convention": budget.section.convention, "limit": budget.limit,
                          "reached": reached, "share": reached / budget.dense}  # fmt: skip
+    elif "latency" in boundary.facts and session.recipe.shrink is not None and session.fabric.is_global_zero:
+        result.budget = boundary.facts["latency"] | _latency_share(session, final)
     if plan is not None:
         result.widths = {name: len(kept) for name, kept in plan.groups.items()}
     if session.fabric.is_global_zero:
@@ -83,6 +86,20 @@ def _costs(model: nn.Module, example: Any) -> dict[str, Any]:
         "paper_madds": paper.madds, "paper_mem_access": paper.mem_access,
         "generator_madds": layers.generator_madds,
     }  # fmt: skip
+
+
+def _latency_share(session: Session, final: nn.Module) -> dict[str, Any]:
+    """What the finished network really takes of the dense one's time, measured side by side."""
+    from pcshrink.profile.latency import compare
+
+    assert session.recipe.shrink is not None
+    section = session.recipe.shrink.latency_budget
+    assert section is not None
+    dense = blank_model(session.recipe, session.data.num_classes).eval()
+    example = session.example[:1].repeat_interleave(section.batch, dim=0).cpu()
+    models = {"dense": dense, "compact": copy.deepcopy(final).cpu()}
+    ratio = compare(models, example, section.runtime, threads=section.threads).ratio("compact", "dense")
+    return {"reached": ratio.value, "share": ratio.value, "low": ratio.low, "high": ratio.high}
 
 
 def _measure(result: Result, session: Session, final: nn.Module) -> None:

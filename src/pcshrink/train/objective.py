@@ -62,9 +62,9 @@ class Objective:
         if self.distill is None or self.teacher is None:
             return loss
         with torch.no_grad():
-            taught = self.teacher(images).float()
+            taught = _wide(self.teacher(images))
         share = self.distill.weight
-        return (1 - share) * loss + share * self._imitation(scores.float(), taught)
+        return (1 - share) * loss + share * self._imitation(_wide(scores), taught)
 
     def _imitation(self, scores: Tensor, taught: Tensor) -> Tensor:
         assert self.distill is not None
@@ -78,3 +78,8 @@ class Objective:
             log_target=True,
         )
         return gap * heat**2
+
+
+def _wide(scores: Tensor) -> Tensor:
+    """At least float32."""
+    return scores.to(torch.promote_types(scores.dtype, torch.float32))

@@ -140,30 +140,38 @@ class TrainSection(Section):
 
 
 class BudgetSection(Section):
-    """What the compact network may cost: one of three, a share of the dense network (up to 1) or a number.
+    """What the compact network may cost: one of four, a share of the dense network (up to 1) or a number.
 
     Attributes:
         madds: Multiply-adds of one sample.
         params: Parameters.
         mem_access: The paper's memory access cost.
+        latency: Measured time of the folded network, as a share of the dense one's.
         convention: How madds and mem_access are counted; see ``docs/metrics.md``.
+        runtime: Where latency is measured.
+        batch: Batch size for latency.
+        threads: Threads for latency; by default as many as torch uses.
     """
 
     madds: Positive | None = None
     params: Positive | None = None
     mem_access: Positive | None = None
+    latency: Ratio | None = None
     convention: Literal["layers", "paper"] = "layers"
+    runtime: Literal["eager", "compiled", "onnxruntime", "openvino"] = "onnxruntime"
+    batch: AtLeastOne = 1
+    threads: AtLeastOne | None = None
 
     @model_validator(mode="after")
     def _one(self) -> BudgetSection:
-        if sum(v is not None for v in (self.madds, self.params, self.mem_access)) != 1:
-            message = "give exactly one of madds, params and mem_access, for example {madds: 0.43}"
+        if sum(v is not None for v in (self.madds, self.params, self.mem_access, self.latency)) != 1:
+            message = "give exactly one of madds, params, mem_access and latency, for example {madds: 0.43}"
             raise ValueError(message)
         return self
 
     @property
     def metric(self) -> Literal["madds", "params", "mem_access"]:
-        """Which one is limited."""
+        """Which cost is limited."""
         if self.madds is not None:
             return "madds"
         return "params" if self.params is not None else "mem_access"
@@ -202,7 +210,7 @@ class ShrinkSection(Section):
     init_salience: Ratio = 0.9
     threshold: Ratio = 1e-3
     min_channels: AtLeastOne = 2
-    align: AtLeastOne = 1
+    align: AtLeastOne | Literal["auto"] = 1
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     gates: Literal["keep", "fold"] = "keep"
@@ -217,13 +225,26 @@ class ShrinkSection(Section):
         if self.compact_every and self.min_channels < 2:
             message = "compact_every needs min_channels of at least 2, so that a group that was cut is found again"
             raise ValueError(message)
-        if self.allocation == "global" and self.budget is None:
-            message = "allocation: global needs a budget, for example budget: {madds: 0.5}"
+        if self.allocation == "global" and self.cost_budget is None:
+            message = "allocation: global needs a budget of madds, params or mem_access, for example {madds: 0.5}"
+            raise ValueError(message)
+        if self.latency_budget is not None and self.gates != "fold":
+            message = "a latency budget needs gates: fold, since generators take time of their own"
             raise ValueError(message)
         if self.budget is not None and (self.scope == "global" or self.method == "lasso"):
             message = "a budget fixes the width of every group; use scope: group (allocation: global) and no lasso"
             raise ValueError(message)
         return self
+
+    @property
+    def cost_budget(self) -> BudgetSection | None:
+        """A budget that can be counted beforehand."""
+        return None if self.budget is None or self.budget.latency is not None else self.budget
+
+    @property
+    def latency_budget(self) -> BudgetSection | None:
+        """A budget that must be measured."""
+        return self.budget if self.budget is not None and self.budget.latency is not None else None
 
 
 class DistillSection(Section):

@@ -36,6 +36,18 @@ class Result:
     seconds: float = 0.0
     files: dict[str, str] = field(default_factory=dict)
 
+    def budget_line(self) -> str:
+        """The budget and what was reached, in words."""
+        met = self.budget or {}
+        if met.get("metric") == "latency":
+            line = (
+                f"budget: {met['limit']:g} of the dense latency ({met['convention']}), measured {met['reached']:.3f} "
+                f"({met['low']:.3f} to {met['high']:.3f})"
+            )
+            return line + (f"; {met['note']}" if met["note"] else "")
+        reached = f"reached {met['reached']:,} ({met['convention']} convention)"
+        return f"budget: {met['metric']} {met['limit']:,.0f}, {reached}"
+
     def save(self) -> Path:
         """Write ``result.json``."""
         path = self.folder / "result.json"

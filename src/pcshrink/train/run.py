@@ -51,6 +51,7 @@ def train(recipe: Recipe, out: str | Path, *, resume: bool = False, quiet: bool 
     if recipe.train.threads is not None:
         torch.set_num_threads(recipe.train.threads)
     fabric = _fabric(recipe)
+    recipe = _settle_alignment(recipe, folder if resume else None, fabric)
     state = _earlier_state(folder, recipe, resume=resume)
     data = open_data(recipe, fabric)
     if fabric.is_global_zero:
@@ -121,6 +122,24 @@ def open_section(section: DataSection, seed: int, channels_last: bool, **place: 
     options = section.model_dump(exclude={"name", "root"})
     config = DataConfig(**options, seed=seed, channels_last=channels_last)
     return load_dataset(section.name, section.root, config, **place)
+
+
+def _settle_alignment(recipe: Recipe, earlier: Path | None, fabric: Any) -> Recipe:
+    """Replace ``align: auto`` by the number this machine likes, or by that of the run to resume."""
+    if recipe.shrink is None or recipe.shrink.align != "auto":
+        return recipe
+    before = earlier / "recipe.yaml" if earlier is not None else None
+    align: Any = None
+    if before is not None and before.is_file():
+        old = check_recipe(yaml.safe_load(before.read_text(encoding="utf-8")), str(before)).shrink
+        align = old.align if old is not None else None
+    elif fabric.is_global_zero:
+        from pcshrink.profile.staircase import measure_alignment
+
+        budget = recipe.shrink.latency_budget
+        align = measure_alignment(budget.runtime if budget else "onnxruntime", threads=1)
+    align = fabric.broadcast(align)
+    return recipe.model_copy(update={"shrink": recipe.shrink.model_copy(update={"align": align})})
 
 
 def _earlier_state(folder: Path, recipe: Recipe, *, resume: bool) -> dict[str, Any] | None:

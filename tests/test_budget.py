@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
 import pcshrink as pcs
 from pcshrink.errors import ConfigError
 from pcshrink.models import create
+from pcshrink.profile import staircase
 from pcshrink.shrinker import Shrinker
 from pcshrink.surgery.attach import remove_gates_
 from pcshrink.surgery.compact import apply_plan
 from pcshrink.train.budget import Budget, allocate, check, cost_model
 from pcshrink.train.cost_model import METRICS, CostModel
 from pcshrink.train.recipe import ShrinkSection
+from pcshrink.train.run import train
+from training import TINY, tiny
 
 NETS = {"digitsnet": (1, 16, 16), "resnet20": (3, 32, 32), "torchvision:mobilenet_v2": (3, 64, 64)}
 
@@ -106,3 +111,27 @@ def test_an_impossible_budget_is_refused_with_the_smallest_possible() -> None:
     smallest = float(str(caught.value).split("possible here is ")[1].split(", a share")[0].replace(",", ""))
     widths = allocate(Budget(chosen.budget, smallest, budget.dense), costs, chosen)
     assert set(widths.values()) == {2}
+
+
+def test_a_latency_budget_is_measured_before_and_after(tmp_path: Path) -> None:
+    budget = {"latency": 0.7, "runtime": "eager", "threads": 1}
+    recipe = tiny(shrink__budget=budget, epochs={"dense": 1, "warmup": 0, "shrink": 1, "settle": 1})
+    result = train(recipe, tmp_path / "run", quiet=True)
+    assert result.budget is not None
+    assert result.budget["metric"] == "latency"
+    assert result.budget["low"] <= result.budget["reached"] <= result.budget["high"]
+    assert sum(result.widths.values()) < 224
+    assert "of the dense latency (eager), measured" in result.budget_line()
+
+
+def test_a_latency_budget_needs_folded_gates() -> None:
+    with pytest.raises(ConfigError, match="a latency budget needs gates: fold"):
+        tiny(shrink__budget={"latency": 0.5}, shrink__gates="keep")
+
+
+def test_align_auto_is_settled_once_for_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staircase, "measure_alignment", lambda *_args, **_kwargs: 4)
+    recipe = tiny(shrink__align="auto", epochs={"dense": 0, "warmup": 0, "shrink": 1, "settle": 1}, distill=None)
+    result = train(recipe, tmp_path / "run", quiet=True)
+    assert all(width % 4 == 0 for width in result.widths.values())
+    assert "align: 4" in (tmp_path / "run" / "recipe.yaml").read_text()

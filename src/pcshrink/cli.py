@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from pcshrink.commands_deploy import register
+
 app = typer.Typer(
     name="pcshrink",
     help="Smaller and faster PyTorch networks by Progressive Channel-Shrinking.",
@@ -76,9 +78,7 @@ def _train(recipe: Any, folder: Path, *, resume: bool, quiet: bool, again: str) 
     typer.echo("")
     typer.echo(result.table())
     if result.budget:
-        met = result.budget
-        reached = f"reached {met['reached']:,} ({met['convention']} convention)"
-        typer.echo(f"\nbudget: {met['metric']} {met['limit']:,.0f}, {reached}")
+        typer.echo("\n" + result.budget_line())
     typer.echo(f"\nfiles in {folder}: " + ", ".join(sorted(Path(p).name for p in result.files.values())))
     typer.echo(f"{result.seconds:.0f} s")
 
@@ -172,6 +172,9 @@ def inspect(
 
     found = inspect_model(model, parse_shape(shape) if shape else None, ratio, align=align)
     typer.echo(json.dumps(found, indent=1) if as_json else inspection_text(found))
+
+
+register(app)
 
 
 def main() -> None:

@@ -53,6 +53,7 @@ def export(
         message = f"--format must be one of {', '.join(formats)}; got {format!r}"
         raise ConfigError(message)
     size: Any = "dynamic" if batch == "dynamic" else _numbers(batch, "--batch")[0]
+    folder = saved_in(folder)
     network = load_for(folder, model, trust)
     write, suffix = formats[format]
     report = write(network, example_for(folder, network, shape, 2), out or folder / f"model{suffix}", batch=size)
@@ -83,12 +84,12 @@ def bench(
 
     networks: dict[str, nn.Module] = {}
     if dense:
-        networks["dense"] = dense_of(folders[0], model, trust)
+        networks["dense"] = dense_of(saved_in(folders[0]), model, trust)
     for folder in folders:
-        networks[_short(folder, folders)] = load_for(folder, model, trust)
+        networks[_short(folder, folders)] = load_for(saved_in(folder), model, trust)
     found = []
     for size in _numbers(batch, "--batch"):
-        example = example_for(folders[0], next(iter(networks.values())), shape, size)
+        example = example_for(saved_in(folders[0]), next(iter(networks.values())), shape, size)
         timed = compare(networks, example, runtime, threads=threads, seconds=seconds)  # type: ignore[arg-type]
         found.append(_plain(timed))
         if not as_json:
@@ -109,6 +110,12 @@ def widths(
     from pcshrink.profile.staircase import measure_staircase
 
     typer.echo(str(measure_staircase(runtime, threads=threads)))  # type: ignore[arg-type]
+
+
+def saved_in(folder: Path) -> Path:
+    """The saved model in a folder: the folder itself, or the ``model`` in that of a training run."""
+    inner = folder / "model"
+    return inner if not (folder / "pcshrink.json").exists() and (inner / "pcshrink.json").exists() else folder
 
 
 def load_for(folder: Path, model: str | None, trust: bool) -> nn.Module:

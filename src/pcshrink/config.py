@@ -42,7 +42,8 @@ class ShrinkConfig:
         init_salience: Where every salience starts; below 1, since the hard sigmoid has no gradient there.
         threshold: A channel whose running salience is at most this is dead.
         min_channels: Every group keeps at least this many channels.
-        align: Kept widths are multiples of this where the group is large enough.
+        align: Kept widths are multiples of this where the group is large enough; "auto" measures what this machine
+            likes when attaching (some seconds).
         include: Only groups with a writer that matches one of these patterns shrink (all when empty).
         exclude: Layers that match one of these patterns keep their output channels.
         prove: Prove every group on the model when attaching.
@@ -64,7 +65,7 @@ class ShrinkConfig:
     init_salience: float = 0.9
     threshold: float = 1e-3
     min_channels: int = 1
-    align: int = 1
+    align: int | Literal["auto"] = 1
     include: tuple[str, ...] = field(default=())
     exclude: tuple[str, ...] = field(default=())
     prove: bool = True
@@ -88,6 +89,8 @@ class ShrinkConfig:
         _check(fine, "strength", self.strength, 'a number above 0, or a preset "A", "B" or "C"')
         for name in ("total_steps", "reduction", "min_channels", "align"):
             value = getattr(self, name)
+            if name == "align" and value == "auto":
+                continue
             _check(type(value) is int and value >= 1, name, value, "a whole number of at least 1")
         fine = self.lam is None or (_is_number(self.lam) and self.lam > 0)
         _check(fine, "lam", self.lam, "a number above 0, or None")

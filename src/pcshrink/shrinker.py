@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import importlib.util
 import logging
 from collections.abc import Mapping
 from typing import Any
@@ -104,6 +105,7 @@ class Shrinker:
         refused: Module name -> why its output channels stay.
         steps: Optimizer steps taken so far.
         lam_base: The shrinking rate that the schedule ends with.
+        align: What kept widths are multiples of, measured if the settings say "auto".
     """
 
     def __init__(self, model: nn.Module, coupling: Coupling, config: ShrinkConfig) -> None:
@@ -116,6 +118,7 @@ class Shrinker:
         }
         gates = add_gates_(model, [spec for spec, _, _ in self._specs.values()], config.init_salience)
         self.gates = {site.module: gates[site.module] for site in self._specs}
+        self.align = _alignment(config)
         self.roster = self._make_roster()
         starts = np.cumsum([0, *self.roster.sizes])
         self.groups = [
@@ -146,7 +149,7 @@ class Shrinker:
 
     def _k(self, group: ChannelGroup) -> int:
         ratio = self._ratio(group.writers)
-        return select.count(ratio, group.channels, self.config.min_channels, self.config.align) if ratio else 0
+        return select.count(ratio, group.channels, self.config.min_channels, self.align) if ratio else 0
 
     def _ratio(self, writers: tuple[str, ...]) -> float:
         if not isinstance(self.config.ratio, Mapping):
@@ -235,7 +238,7 @@ class Shrinker:
     def _keep(self, group: Group) -> Tensor:
         if self.config.method == "truncate":
             return ~select.lowest(group.running, group.k)
-        return keep_mask(group.running, self.config.threshold, self.config.min_channels, self.config.align)
+        return keep_mask(group.running, self.config.threshold, self.config.min_channels, self.align)
 
     def mask_(self, plan: PrunePlan) -> None:
         """Force the plan's dead channels to zero in the gated model, from now on: the "masked" model."""
@@ -277,6 +280,14 @@ class Shrinker:
             rows.append(f"{group.name}: {state}; written by {', '.join(group.writers)}")
         rows += [f"{name}: stays whole: {reason}" for name, reason in self.refused.items()]
         return "\n".join(rows)
+
+
+def _alignment(config: ShrinkConfig) -> int:
+    if config.align != "auto":
+        return config.align
+    from pcshrink.profile.staircase import measure_alignment
+
+    return measure_alignment("onnxruntime" if importlib.util.find_spec("onnxruntime") else "eager", threads=1)
 
 
 def _check_record(name: str, gate: Gate) -> None:

@@ -105,16 +105,16 @@ def _latency_share(session: Session, final: nn.Module) -> dict[str, Any]:
 def _measure(result: Result, session: Session, final: nn.Module) -> None:
     if not session.recipe.output.latency:
         return
-    from pcshrink.profile.latency import latency
+    from pcshrink.profile.latency import compare
 
     dense = session.place(blank_model(session.recipe, session.data.num_classes)).eval()
-    one = session.example[:1]
-    for name, model, target in (("dense", dense, result.dense), ("compact", final, result.compact)):
-        try:
-            timing = latency(model, one)
-        except ShrinkError as error:
-            log.warning("the latency of the %s network was not measured: %s", name, error)
-            return
+    try:
+        timed = compare({"dense": dense, "compact": final}, session.example[:1], "eager")
+    except ShrinkError as error:
+        log.warning("latency was not measured: %s", error)
+        return
+    for name, target in (("dense", result.dense), ("compact", result.compact)):
+        timing = timed.results[name]
         target |= {"latency_ms": timing.median_ms, "latency_low_ms": timing.low_ms, "latency_high_ms": timing.high_ms}
 
 

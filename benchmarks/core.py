@@ -47,8 +47,9 @@ def surgery(name: str, rounds: int) -> None:
 
     def their_cut() -> None:
         dense = copy.deepcopy(model)
-        pruner = tp.pruner.MagnitudePruner(dense, x, tp.importance.RandomImportance(), pruning_ratio=0.5,
-                                           ignored_layers=[m for m in dense.modules() if isinstance(m, nn.Linear)])  # fmt: skip
+        last = [m for m in dense.modules() if isinstance(m, nn.Linear)]
+        chance = tp.importance.RandomImportance()
+        pruner = tp.pruner.MagnitudePruner(dense, x, chance, pruning_ratio=0.5, ignored_layers=last)
         pruner.step()
 
     def our_attach() -> pcs.Shrinker:
@@ -113,7 +114,8 @@ def main() -> None:
     parser.add_argument("--skip-surgery", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    print(f"torch {torch.__version__}, Torch-Pruning {tp.__version__}, {options.threads} threads, {options.rounds} rounds")
+    versions = f"torch {torch.__version__}, Torch-Pruning {tp.__version__}"
+    print(f"{versions}, {options.threads} threads, {options.rounds} rounds")
     training_step(max(options.rounds, 9))
     if not options.skip_surgery:
         for name in ("resnet50", "mobilenet_v2", "densenet121"):

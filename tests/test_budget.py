@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from training import tiny
 
 import pcshrink as pcs
 from pcshrink.errors import ConfigError
@@ -18,7 +19,6 @@ from pcshrink.train.budget import Budget, allocate, check, cost_model
 from pcshrink.train.cost_model import METRICS, CostModel
 from pcshrink.train.recipe import ShrinkSection
 from pcshrink.train.run import train
-from training import TINY, tiny
 
 NETS = {"digitsnet": (1, 16, 16), "resnet20": (3, 32, 32), "torchvision:mobilenet_v2": (3, 64, 64)}
 

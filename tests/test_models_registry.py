@@ -55,9 +55,7 @@ def test_pretrained_is_asked_for_only_on_demand(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_code_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = (
-        "import torch\nclass Nets:\n    small = torch.nn.Flatten\n    size = 3\n    def text(self): ...\n"
-    )
+    source = "import torch\nclass Nets:\n    small = torch.nn.Flatten\n    size = 3\n    def text(self): ...\n"
     (tmp_path / "users_own_nets.py").write_text(source)
     monkeypatch.chdir(tmp_path)
     path = list(sys.path)
@@ -95,9 +93,7 @@ def test_no_published_weights_of_our_own() -> None:
 
 def test_missing_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(
-        ConfigError, match="'timm:resnet18' needs timm, which is not installed: pip install timm"
-    ):
+    with pytest.raises(ConfigError, match="'timm:resnet18' needs timm, which is not installed: pip install timm"):
         create("timm:resnet18")
     with pytest.raises(ConfigError, match=r"\(timm not installed\)"):
         create("vit_tiny_patch16_224")

@@ -66,9 +66,7 @@ NETS: list[tuple[Callable[[], nn.Module], tuple[int, ...]]] = [
 def test_agrees_with_torchs_own_counter(make: Callable[[], nn.Module], shape: tuple[int, ...]) -> None:
     model = make().eval()
     counter = FlopCounterMode(display=False)
-    with (
-        counter
-    ):  # with gradients on: else MultiheadAttention takes a fused path that this counter does not know
+    with counter:  # with gradients on: else MultiheadAttention takes a fused path that this counter does not know
         model(image(*shape))
     assert 2 * profile(model, image(*shape)).madds == counter.get_total_flops() > 0
 
@@ -83,9 +81,7 @@ def test_agrees_with_torchs_own_counter(make: Callable[[], nn.Module], shape: tu
         (lambda: create("timm:nf_resnet26"), (1, 3, 64, 64)),  # standardises its weights in every pass
     ],
 )
-def test_batch_size_is_divided_out(
-    make: Callable[[], nn.Module], shape: tuple[int, ...], convention: Any
-) -> None:
+def test_batch_size_is_divided_out(make: Callable[[], nn.Module], shape: tuple[int, ...], convention: Any) -> None:
     model = make()
     one, four = (profile(model, image(n, *shape[1:]), convention) for n in (1, 4))
     assert (one.madds, one.mem_access, one.params) == (four.madds, four.mem_access, four.params)
@@ -214,9 +210,7 @@ def test_generators_are_counted_and_told_apart(convention: Any, extra: int, pool
     assert "generators" in cost.summary()
 
 
-@pytest.mark.parametrize(
-    "change", ["train", "frozen", "double", "bfloat16", "channels_last", "meta", "compiled"]
-)
+@pytest.mark.parametrize("change", ["train", "frozen", "double", "bfloat16", "channels_last", "meta", "compiled"])
 def test_state_of_the_model_changes_nothing(change: str) -> None:
     model, x = build("resnet20", widths=(4, 8, 8)), image(2, 3, 16, 16)
     expected = profile(model.eval(), x, "paper").to_dict()

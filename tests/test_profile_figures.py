@@ -67,9 +67,7 @@ def test_paper_terms_of_resnet20_one_by_one() -> None:
     pool, bias = 64 * 8 * 8, 10
     cost = profile(build("resnet20"), image(1, 3, 32, 32), "paper")
     assert cost.madds == convs + norms + relus + pool + bias == 41_407_114
-    kinds = {
-        kind: sum(r.madds for r in cost.layers if r.kind == kind) for kind in ("norm", "activation", "pool")
-    }
+    kinds = {kind: sum(r.madds for r in cost.layers if r.kind == kind) for kind in ("norm", "activation", "pool")}
     assert kinds == {"norm": norms, "activation": relus, "pool": pool}
 
 

@@ -135,9 +135,7 @@ def run(command: list[str | Path], log: Path, what: str, remedy: str) -> None:
     with log.open("a", encoding="utf-8") as output:
         output.write(f"$ {' '.join(map(str, command))}\n")
         output.flush()
-        code = subprocess.run(
-            command, stdout=output, stderr=subprocess.STDOUT, env=clean, cwd=ROOT
-        ).returncode
+        code = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, env=clean, cwd=ROOT).returncode
     if code:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
         telling = [line for line in lines if not line.startswith("WARNING: ")]
@@ -195,9 +193,7 @@ def clone_stamp(pyproject: dict[str, Any], shared: Path) -> str:
 def is_current(light: Path, stamp: str) -> bool:
     made = light / STAMP
     parts = (interpreter_of(light), light / "bin" / NAME)
-    return (
-        made.is_file() and made.read_text(encoding="utf-8") == stamp and all(part.exists() for part in parts)
-    )
+    return made.is_file() and made.read_text(encoding="utf-8") == stamp and all(part.exists() for part in parts)
 
 
 def build_light(light: Path, shared: Path, stamp: str) -> None:
@@ -236,16 +232,12 @@ def prepare() -> Path:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Prepare the Python environment of this clone.")
-    parser.add_argument(
-        "--print-python", action="store_true", help="print the path of the interpreter on stdout"
-    )
+    parser.add_argument("--print-python", action="store_true", help="print the path of the interpreter on stdout")
     parser.add_argument("--quiet", action="store_true", help="say nothing when there is nothing to do")
     options = parser.parse_args(arguments)
     try:
         if sys.version_info < OLDEST:
-            raise SetupError(
-                f"Python {platform.python_version()} is too old; use make PYTHON=python3.10 or newer"
-            )
+            raise SetupError(f"Python {platform.python_version()} is too old; use make PYTHON=python3.10 or newer")
         python = prepare()
     except (SetupError, OSError) as error:
         say(f"error: {error}")

@@ -62,9 +62,7 @@ class Normalizer:
         [[[[-1.0, 1.0]]]]
     """
 
-    def __init__(
-        self, mean: tuple[float, ...], std: tuple[float, ...], device: torch.device | str = "cpu"
-    ) -> None:
+    def __init__(self, mean: tuple[float, ...], std: tuple[float, ...], device: torch.device | str = "cpu") -> None:
         self._shift = torch.tensor(mean, device=device).mul(255).view(1, -1, 1, 1)
         self._scale = torch.tensor(std, device=device).mul(255).reciprocal().view(1, -1, 1, 1)
 

@@ -83,9 +83,7 @@ def prepare_cifar10(
             batches = _find(root, source, Path(scratch), expected, progress=progress)
         _write_atomically(prepared, batches)
     except OSError as error:
-        msg = (
-            f"cannot prepare CIFAR-10 in {root}: {error}; check the path, its permissions and the free space"
-        )
+        msg = f"cannot prepare CIFAR-10 in {root}: {error}; check the path, its permissions and the free space"
         raise DataError(msg) from error
     return prepared
 

@@ -69,9 +69,7 @@ def _files_of_archive(path: Path, *, progress: bool) -> dict[str, FileReader]:
         with (
             path.open("rb") as raw,
             tarfile.open(fileobj=raw) as archive,
-            track(
-                f"CIFAR-10: reading {path.name}", path.stat().st_size, enabled=progress, in_bytes=True
-            ) as advance,
+            track(f"CIFAR-10: reading {path.name}", path.stat().st_size, enabled=progress, in_bytes=True) as advance,
         ):
             position = 0
             # Members are read by name and never unpacked to disk, so their paths cannot do harm.
@@ -146,10 +144,7 @@ def _png_pixels(content: bytes, name: str) -> NDArray[np.uint8]:
         msg = f"cannot decode {name}: {error}; delete it and get it again"
         raise DataError(msg) from error
     if mode != "RGB" or shape[0] != 1024:
-        msg = (
-            f"{name} is {shape[0]} pixels wide in mode {mode}, expected 1024 and RGB; "
-            "delete it and get it again"
-        )
+        msg = f"{name} is {shape[0]} pixels wide in mode {mode}, expected 1024 and RGB; delete it and get it again"
         raise DataError(msg)
     return rows.reshape(-1, 1024, 3).transpose(0, 2, 1).reshape(-1, RECORD - 1)
 

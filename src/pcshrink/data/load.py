@@ -133,9 +133,5 @@ class ArraySet:
         )
 
 
-DIGITS = ArraySet(
-    name="digits", classes=DIGITS_CLASSES, mean=DIGITS_MEAN, std=DIGITS_STD, padding=1, flip=False
-)
-CIFAR10 = ArraySet(
-    name="cifar10", classes=CIFAR10_CLASSES, mean=CIFAR10_MEAN, std=CIFAR10_STD, padding=4, flip=True
-)
+DIGITS = ArraySet(name="digits", classes=DIGITS_CLASSES, mean=DIGITS_MEAN, std=DIGITS_STD, padding=1, flip=False)
+CIFAR10 = ArraySet(name="cifar10", classes=CIFAR10_CLASSES, mean=CIFAR10_MEAN, std=CIFAR10_STD, padding=4, flip=True)

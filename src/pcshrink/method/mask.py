@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def keep_mask(running: Tensor, threshold: float, min_channels: int = 1, align: int = 1) -> Tensor:
-    """m = 1[s-bar > threshold], with at least ``min_channels`` kept and the number kept rounded up to ``align``.
+    """The mask 1[s-bar > threshold], with at least ``min_channels`` kept and the number kept rounded up to ``align``.
 
     In float32 the average of exact zeros stalls near 6e-45 and never is 0, hence the threshold.
     """

@@ -96,9 +96,7 @@ class Attention(nn.Module):
 class Block(nn.Module):
     """Pre-norm transformer layer of the backbone."""
 
-    def __init__(
-        self, dim: int, num_heads: int, mlp_ratio: float, drop_path: float, scale: float | None
-    ) -> None:
+    def __init__(self, dim: int, num_heads: int, mlp_ratio: float, drop_path: float, scale: float | None) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(dim)
         self.attn = Attention(dim, dim, num_heads, dim // num_heads, scale)

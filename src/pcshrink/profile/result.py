@@ -124,9 +124,7 @@ class Profile:
 
 def _line(cells: list[str], widths: list[int]) -> str:
     sides = "<<<>>>"
-    return "  ".join(
-        f"{cell:{side}{width}}" for cell, side, width in zip(cells, sides, widths, strict=True)
-    ).rstrip()
+    return "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(cells, sides, widths, strict=True)).rstrip()
 
 
 def _millions(number: int) -> str:

@@ -1,8 +1,8 @@
 """Which channel every index of every axis belongs to, and what is known about it.
 
-Every parameter axis starts with one fresh *unit* for each index. Operations tie units together (an add ties its operands
-channel by channel) or pin them (a network output may not lose a channel). Units tied together leave together or
-not at all.
+Every parameter axis starts with one fresh *unit* for each index. Operations tie units together (an add ties its
+operands channel by channel) or pin them (a network output may not lose a channel). Units tied together leave together
+or not at all.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Origin:
-    """The layer whose input feeds the generator of a channel axis; ``averaged`` are units on other axes of that input."""
+    """The layer whose input feeds the generator of a channel axis; ``averaged`` are units on its other axes."""
 
     module: str
     axis: int

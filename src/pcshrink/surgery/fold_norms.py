@@ -70,11 +70,7 @@ def _pairs(model: nn.Module, graph: Graph) -> list[tuple[str, str]]:
         layer = writers.get(fed)
         if layer is None or readers.get(fed) != 1 or fed in final or calls[norm] != 1 or calls[layer] != 1:
             continue
-        if (
-            _plain(modules[layer], used)
-            and _plain(modules[norm], used)
-            and _fits(modules[layer], modules[norm])
-        ):
+        if _plain(modules[layer], used) and _plain(modules[norm], used) and _fits(modules[layer], modules[norm]):
             found.append((layer, norm))
     return found
 

@@ -53,7 +53,8 @@ def _meet(call: Call, values: list[Value], axis: int, size: int) -> Channels | N
         return None
     for channels in known[1:]:
         call.ledger.tie(known[0].units, channels.units, fixed)
-    states = np.stack([c.zero if c is not None and w else np.zeros(size, bool) for c, w in zip(here, wide, strict=True)])
+    never = np.zeros(size, bool)
+    states = np.stack([c.zero if c is not None and w else never for c, w in zip(here, wide, strict=True)])
     zero, used = _zeros(call, states)
     needs = frozenset[Any]().union(*(c.needs for i, c in enumerate(here) if i in used and c is not None))
     why = "" if zero.all() else next((c.why for c in known if c.why), f"{call.label} does not keep zero")

@@ -75,6 +75,27 @@ def randomise_(model: nn.Module) -> nn.Module:
     return model
 
 
+@torch.no_grad()
+def settle_norms_(model: nn.Module, example: Any) -> nn.Module:
+    """The same for a deep network: no constant is left, and norms fit what reaches them, as after training."""
+    randomise_(model)
+    for parameter in model.parameters():
+        if parameter.numel() > 1 and bool(parameter.min() == parameter.max()):  # zero heads, layer scales of 1e-6
+            parameter.uniform_(-0.5, 0.5) if parameter.ndim < 2 else nn.init.normal_(parameter, std=0.05)
+    norms = [m for m in model.modules() if isinstance(getattr(m, "running_mean", None), Tensor)]
+    momenta = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # the plain mean over all batches
+    model.train()
+    model(example)
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum
+        norm.running_mean.add_(torch.randn_like(norm.running_mean) * norm.running_var.sqrt() * 0.3)
+        norm.running_var.mul_(torch.rand_like(norm.running_var) * 1.5 + 0.5)
+    return model.eval()
+
+
 def block(width_in: int, width_out: int, kernel: int = 3, **options: Any) -> nn.Sequential:
     """Convolution and norm; their names end in .0 and .1."""
     conv = nn.Conv2d(width_in, width_out, kernel, padding=kernel // 2, bias=False, **options)

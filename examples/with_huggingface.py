@@ -1,0 +1,60 @@
+"""Hugging Face Trainer: the penalty belongs into ``compute_loss``; a callback takes the step."""
+
+from __future__ import annotations
+
+import tempfile
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import Trainer, TrainerCallback, TrainingArguments, ViTConfig, ViTForImageClassification
+
+import pcshrink as pcs
+from pcshrink.data.digits import load_digits
+
+
+class ShrinkingTrainer(Trainer):
+    def __init__(self, *args: Any, shrinker: pcs.Shrinker, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.shrinker = shrinker
+        self.add_callback(StepCallback(shrinker))
+
+    def compute_loss(self, model: nn.Module, inputs: Any, return_outputs: bool = False, **kwargs: Any) -> Any:
+        loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **kwargs)
+        if model.training:
+            loss = loss + self.shrinker.penalty()
+        return (loss, outputs) if return_outputs else loss
+
+
+class StepCallback(TrainerCallback):
+    def __init__(self, shrinker: pcs.Shrinker) -> None:
+        self.shrinker = shrinker
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        self.shrinker.step()  # after optimizer.step()
+
+
+def main(steps: int = 60) -> nn.Module:
+    torch.manual_seed(0)
+    images, labels, *_ = load_digits()
+    data = [{"pixel_values": x.float() / 128 - 1, "labels": y} for x, y in zip(images, labels, strict=True)]
+    model = ViTForImageClassification(ViTConfig(
+        image_size=16, patch_size=4, num_channels=1, hidden_size=48, num_hidden_layers=2, num_attention_heads=4,
+        intermediate_size=96, num_labels=10,
+    ))  # fmt: skip
+    example = {"pixel_values": data[0]["pixel_values"][None]}
+    shrinker = pcs.attach_(model, example, pcs.ShrinkConfig(ratio=0.5, total_steps=steps, lr=0.05))
+    optimizer = torch.optim.SGD(shrinker.param_groups(weight_decay=1e-4), lr=0.05, momentum=0.9)
+    with tempfile.TemporaryDirectory() as folder:
+        settings = TrainingArguments(
+            folder, max_steps=steps, per_device_train_batch_size=32, report_to=[], use_cpu=True
+        )
+        settings = settings.set_save("no").set_logging("no")
+        ShrinkingTrainer(model, settings, train_dataset=data, optimizers=(optimizer, None), shrinker=shrinker).train()
+    small = pcs.compact(model.eval(), shrinker.plan({n: ~low for n, low in shrinker.selected().items()}), example)
+    print(f"{model.num_parameters():,} -> {small.num_parameters():,} parameters")
+    return small
+
+
+if __name__ == "__main__":
+    main()

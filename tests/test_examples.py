@@ -1,0 +1,75 @@
+"""The examples run, quickly, and do what they show."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from pcshrink.surgery.attach import find_gates
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+LONGEST = 60
+pytestmark = pytest.mark.train
+
+
+def example(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_examples_are_short(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGEST
+
+
+def test_detection() -> None:
+    pytest.importorskip("torchvision")
+    small, losses = example("detection").main(steps=3, batch=2)
+    assert find_gates(small)
+    assert all(0 < loss < 10 for loss in losses)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_lightning() -> None:
+    pytest.importorskip("lightning")
+    small, error = example("with_lightning").main(epochs=6)
+    assert error < 0.2
+    assert small.fc.in_features < 64
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_huggingface() -> None:
+    pytest.importorskip("transformers")
+    small = example("with_huggingface").main(steps=8)
+    heads = [m.num_attention_heads for m in small.modules() if hasattr(m, "num_attention_heads")]
+    assert heads == [2, 2]
+
+
+def test_two_processes_agree() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    common = os.environ | {
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1",
+    }  # fmt: skip
+    command = [sys.executable, str(EXAMPLES / "with_ddp.py"), "--steps", "4"]
+    ranks = [
+        subprocess.Popen(
+            command, env=common | {"RANK": str(rank)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for rank in range(2)
+    ]
+    done = [process.communicate(timeout=120) for process in ranks]
+    assert [process.returncode for process in ranks] == [0, 0], done[0][1] + done[1][1]
+    assert "2 ranks agree" in done[0][0]

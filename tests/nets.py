@@ -384,6 +384,33 @@ class Split(Stem):
 
 
 @net(IMAGE, groups="a.0 b.0", refused=OUTPUT)
+class SplitByAttribute(Stem):
+    """The module's own number for the width that it halves is corrected."""
+
+    def __init__(self) -> None:
+        super().__init__(8, 6)
+        self.expand_chs, self.b = 8, block(4, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        one, two = F.relu(self.a(x)).split(self.expand_chs // 2, 1)
+        return self.classify(F.relu(self.b(one + two)))
+
+
+@net(IMAGE, groups="a.0 b.0 c.0", refused=OUTPUT)
+class SplitByList(Stem):
+    """Pieces of different sizes, kept in a list: each shrinks by itself, and so does its place in the list."""
+
+    def __init__(self) -> None:
+        super().__init__(8, 10)
+        self.splits = (3, 5)
+        self.b, self.c = block(3, 6), block(5, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        left, right = F.relu(self.a(x)).split(self.splits, 1)
+        return self.classify(F.relu(torch.cat([self.b(left), self.c(right)], 1)))
+
+
+@net(IMAGE, groups="a.0 b.0", refused=OUTPUT)
 class SliceFromShape(Stem):
     def __init__(self) -> None:
         super().__init__(8, 6)
@@ -674,9 +701,7 @@ class Dilated(Stem):
     def __init__(self) -> None:
         super().__init__(8, 4)
         self.b = nn.Sequential(nn.Conv2d(8, 6, 3, padding=2, dilation=2), nn.BatchNorm2d(6))
-        self.c = nn.Sequential(
-            nn.Conv2d(6, 4, 3, stride=2, padding=1, padding_mode="reflect"), nn.BatchNorm2d(4)
-        )
+        self.c = nn.Sequential(nn.Conv2d(6, 4, 3, stride=2, padding=1, padding_mode="reflect"), nn.BatchNorm2d(4))
 
     def forward(self, x: Tensor) -> Tensor:
         return self.classify(F.hardswish(self.c(F.hardswish(self.b(F.hardswish(self.a(x)))))))

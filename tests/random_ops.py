@@ -342,6 +342,26 @@ def parts(pick: Pick, x: Tensor) -> Applied | None:
     )
 
 
+class Splitter(nn.Module):
+    """Knows the sizes of its pieces as attributes, in a list or as one width."""
+
+    def __init__(self, sizes: list[int], width: int | None) -> None:
+        super().__init__()
+        self.splits, self.width = sizes, width
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        return x.split(self.splits if self.width is None else self.width // 2, 1)
+
+
+@op(4)
+def parts_by_attribute(pick: Pick, x: Tensor) -> Applied | None:
+    if x.shape[1] < 6:
+        return None
+    first = pick(2, 3)
+    listed = pick(True, False) or x.shape[1] % 2 == 1
+    return Splitter([first, x.shape[1] - first], None if listed else x.shape[1])
+
+
 @op(4)
 def folded_view(pick: Pick, x: Tensor) -> Applied | None:
     """Channels seen as a matrix, one side of which is summed up."""

@@ -62,9 +62,7 @@ def test_groups_and_refusals(case: Case) -> None:
     assert {frozenset(g.writers) for g in shrinker.groups} == case.groups
     for name, piece in case.refused.items():
         assert piece in shrinker.refused[name]
-    layers = {
-        n for n, m in case.model().named_modules() if isinstance(m, (nn.Linear, nn.modules.conv._ConvNd))
-    }
+    layers = {n for n, m in case.model().named_modules() if isinstance(m, (nn.Linear, nn.modules.conv._ConvNd))}
     assert layers <= {w for g in shrinker.groups for w in g.writers} | set(shrinker.refused)
 
 

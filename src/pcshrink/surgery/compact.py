@@ -76,9 +76,30 @@ def correct_(small: nn.Module, plan: PrunePlan) -> None:
     """Tell the modules whose tensors were cut how wide they are now."""
     for module, values in plan.attributes.items():
         for attribute, value in values.items():
-            setattr(small.get_submodule(module), attribute, value)
+            _set_number(small.get_submodule(module), attribute, value)
         if any(HEADS.match(attribute) for attribute in values):
             adapt_(small.get_submodule(module))
+
+
+def _number(module: nn.Module | None, attribute: str) -> object:
+    """An attribute, or one item of it (``splits[1]``)."""
+    name, _, item = attribute.rstrip("]").partition("[")
+    value = getattr(module, name, None)
+    if not item:
+        return value
+    if not isinstance(value, (list, tuple)) or not item.isdecimal():
+        return None
+    return dict(enumerate(value)).get(int(item))
+
+
+def _set_number(module: nn.Module, attribute: str, value: int) -> None:
+    name, _, item = attribute.rstrip("]").partition("[")
+    if not item:
+        setattr(module, name, value)
+        return
+    items = list(getattr(module, name))
+    items[int(item)] = value
+    setattr(module, name, type(getattr(module, name))(items))
 
 
 def _cut(tensor: Tensor, axes: dict[int, list[int]]) -> Tensor:
@@ -116,7 +137,7 @@ def check_plan(model: nn.Module, plan: PrunePlan) -> None:
     modules = dict(model.named_modules())
     for module, values in plan.attributes.items():
         for attribute in values:
-            if not isinstance(getattr(modules.get(module), attribute, None), int):
+            if not isinstance(_number(modules.get(module), attribute), int):
                 message = f"the plan belongs to another model: {module!r} has no number {attribute!r} to correct"
                 raise PlanMismatchError(message)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from torch import Tensor, nn
 
-from pcshrink.surgery import layout, spatial  # noqa: F401 - importing them registers their rules
+from pcshrink.surgery import layout, spatial, splits  # noqa: F401 - importing them registers their rules
 from pcshrink.surgery.channels import FIXED, Channels, Flags, Ids, Ledger, Origin, Site, Value
 from pcshrink.surgery.graph import Graph, Op, tensors
 from pcshrink.surgery.pointwise import is_pointwise, pointwise

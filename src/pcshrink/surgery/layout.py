@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from pcshrink.surgery.channels import FIXED, AttributeFix, Channels, Ids, Value
+from pcshrink.surgery.channels import FIXED, Channels, Value
 from pcshrink.surgery.heads import free_axis, merged_widths
 from pcshrink.surgery.rules import Call, out_shape, rule
 
@@ -128,64 +128,6 @@ def _split(
         merged_widths(call, first)
     result = replace(channels, units=first, zero=np.asarray(zero.all(axis=others)), heads=channels.heads or heads)
     return {free: result.broken("the heads' outputs") if heads else result}
-
-
-def _pieces(call: Call, x: Value, axis: int, size: int) -> list[Channels] | None:
-    """Cut a channel axis into equal pieces that shrink alike; ``None`` when the pieces are uneven."""
-    channels = x.axes[axis]
-    if size <= 0 or len(channels.units) % size:
-        call.ledger.pin(channels.units, f"{call.label} cuts the channels at fixed, uneven places")
-        return None
-    rows = channels.units.reshape(-1, size)
-    call.ledger.tie(rows.ravel(), np.broadcast_to(rows[:1], rows.shape).ravel(), f"{call.label} splits channels")
-    _size_fixes(call, size, rows[0])
-    return [channels.take(slice(start, start + size)) for start in range(0, len(channels.units), size)]
-
-
-def _size_fixes(call: Call, size: int, units: Ids) -> None:
-    """Plain numbers a module keeps of its own split widths (Res2Net's ``width``, C2f's ``c``) follow the cut."""
-    names = ("width", "c", "split_size", "channels", "dim", "chunk_dim")
-    for name, number in call.attributes.items():
-        if number == size and type(number) is int and name in names:
-            call.ledger.fixes.append(AttributeFix(call.op.module, name, units))
-
-
-@rule("split", "unsafe_split", "split_with_sizes", "unsafe_split_with_sizes", "chunk", "unsafe_chunk")
-def split(call: Call) -> list[Value]:
-    """Pieces along one axis."""
-    x = call.value(0)
-    axis = call.arg(2, "dim", 0) % len(x.shape)
-    shapes = [tuple(t.shape) for t in call.op.out]
-    rest = {a: c for a, c in x.axes.items() if a != axis}
-    pieces: list[Channels] | None = None
-    if axis in x.axes:
-        sizes = {s[axis] for s in shapes}
-        pieces = _pieces(call, x, axis, sizes.pop() if len(sizes) == 1 else 0)
-    return [
-        Value(shape, rest | ({axis: pieces[i]} if pieces else {}), x.origin if pieces is None else None)
-        for i, shape in enumerate(shapes)
-    ]
-
-
-@rule("slice", "narrow")
-def slice_(call: Call) -> Value:
-    """A range along one axis."""
-    x, shape = call.value(0), out_shape(call)
-    axis = call.arg(1, "dim", 0) % len(x.shape)
-    size, total = shape[axis], x.shape[axis]
-    if axis not in x.axes or size == total:
-        return Value(shape, dict(x.axes), x.origin)
-    start = int(call.arg(2, "start", 0) or 0)
-    start = min(max(start + total if start < 0 else start, 0), total)
-    rest = {a: c for a, c in x.axes.items() if a != axis}
-    if call.name == "slice" and int(call.arg(4, "step", 1)) != 1:
-        _lost(call, x, [axis], "steps over the channels")
-        return Value(shape, rest)
-    if size == 0 or start % size:
-        _lost(call, x, [axis], "cuts the channels at fixed, uneven places")
-        return Value(shape, rest)
-    pieces = _pieces(call, x, axis, size)
-    return Value(shape, rest | ({axis: pieces[start // size]} if pieces else {}))
 
 
 @rule("select", "unbind")

@@ -67,8 +67,9 @@ def apply_plan(model: nn.Module, plan: PrunePlan) -> nn.Module:
     present = find_gates(small)
     for spec in plan.gates:
         if spec.module in present:
-            present[spec.module].spec = spec
-            present[spec.module].truncated = None  # the cut has been made
+            gate = present[spec.module]
+            gate.spec, gate.truncated = spec, None  # the cut has been made
+            gate.generator.fc1.in_features, gate.generator.fc2.out_features = spec.in_features, spec.channels
     return small
 
 

@@ -56,7 +56,7 @@ def test_the_recipes_the_issue_names_are_there() -> None:
         ("optimizer.lr=fast", r"optimizer\.lr: input should be a valid number.*got 'fast'"),
         ("data.name=cifar", r"data\.name: input should be 'digits', 'cifar10' or 'folder'; got 'cifar'"),
         ("shrink.ratio=0.5", r"shrink: ratio and budget both say how far"),
-        ("shrink.budget.params=0.4", r"shrink\.budget: give exactly one of madds, params and mem_access"),
+        ("shrink.budget.params=0.4", r"shrink\.budget: give exactly one of madds, params, mem_access and latency"),
         ("epochs.shrink=0", r"epochs\.shrink must be at least 1"),
         ("epochs", r"--set wants section\.key=value, got 'epochs'"),
         ("seed.x=1", r"seed.*"),

@@ -15,7 +15,6 @@ from pcshrink.surgery.discover import discover
 
 LAYERS = (nn.Linear, nn.modules.conv._ConvNd)
 
-# Torch-Pruning ties nothing else than these names in another way; see each reason.
 NETWORKS = [
     "resnet18",
     "resnet50",

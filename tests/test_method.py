@@ -18,6 +18,8 @@ from pcshrink.method.mask import keep_mask
 from pcshrink.method.penalty import shrinking_loss
 from pcshrink.method.roster import Roster
 from pcshrink.method.salience import SalienceGenerator, hidden_width, pool
+from pcshrink.method.tap import Tap
+from pcshrink.shrinker import attach_
 
 
 def make_gate(channels: int, in_features: int = 3) -> Gate:
@@ -268,3 +270,37 @@ def test_fused_norm_equals_norm_times_salience(shape: tuple[int, ...], channels_
         torch.testing.assert_close(a.grad, b.grad, rtol=0, atol=1e-12)
     for name, buffer in norm.named_buffers():
         torch.testing.assert_close(buffer, dict(twin.named_buffers())[name])
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_a_tap_gives_the_gradient_of_pooling_and_handing_on(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(4, 3, 5, 6, dtype=dtype).contiguous(memory_format=torch.channels_last)
+    grad = torch.randn(4, 3, 5, 6, dtype=dtype).contiguous(memory_format=torch.channels_last)
+    grad_pooled = torch.randn(4, 3, dtype=torch.promote_types(dtype, torch.float32))
+    ours, theirs = (x.clone().requires_grad_() for _ in range(2))
+    out, pooled = Tap.apply(ours)
+    expected = pool(theirs, 1)
+    torch.testing.assert_close(out, x, rtol=0, atol=0)
+    torch.testing.assert_close(pooled, expected)
+    torch.autograd.backward([out, pooled], [grad, grad_pooled])
+    torch.autograd.backward([theirs, expected], [grad, grad_pooled])
+    assert ours.grad is not None
+    assert ours.grad.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+def test_channels_last_training_gives_the_gradients_of_plain_training() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 4, 3)).double()
+    x = torch.randn(6, 3, 9, 9, dtype=torch.float64)
+    grads = []
+    for layout in (torch.contiguous_format, torch.channels_last):
+        torch.manual_seed(1)
+        model = copy.deepcopy(net).to(memory_format=layout)
+        shrinker = attach_(model, x[:2], ShrinkConfig(ratio=0.5))
+        images = x.clone().contiguous(memory_format=layout).requires_grad_()
+        (model(images).square().sum() + shrinker.shrinking_loss()).backward()
+        grads.append([images.grad, *[p.grad for p in model.parameters()]])
+    for plain, last in zip(*grads, strict=True):
+        torch.testing.assert_close(plain, last, rtol=1e-9, atol=1e-9)

@@ -15,6 +15,7 @@ from training import TINY, tiny
 import pcshrink as pcs
 from pcshrink.errors import ConfigError
 from pcshrink.train import reshape
+from pcshrink.train.again import evaluate_saved
 from pcshrink.train.boundary import Boundary
 from pcshrink.train.library import check_recipe, dump_recipe, load_recipe, recipe_names
 from pcshrink.train.loop import Loop
@@ -98,6 +99,8 @@ def test_the_timetable() -> None:
     assert table.lr(12.999) == pytest.approx(0, abs=1e-4)
     assert [table.blend(e) for e in (9, 10, 11, 12)] == [0, 0.5, 1, 1]
     assert table.fold_epoch() == 11
+    falling = Timetable(EpochsSection(dense=2, warmup=1, shrink=5, settle=4), OptimizerSection(lr=0.1, hold_lr=False))
+    assert [falling.lr(e) for e in (2, 7, 11.999)] == pytest.approx([0.1, 0.05, 0], abs=1e-4)
     steps = Timetable(EpochsSection(dense=4), OptimizerSection(lr=1.0, schedule="step", milestones=(0.5, 0.75)))
     assert [steps.lr(e) for e in range(4)] == pytest.approx([1, 1, 0.1, 0.01])
 
@@ -223,6 +226,30 @@ def test_weights_of_a_dense_run_start_a_shrinking_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.train
+@pytest.mark.train
+def test_a_cut_network_is_trained_on_and_resumed(tmp_path: Path) -> None:
+    plain = train(tiny(shrink=None, distill=None, epochs={"dense": 1}), tmp_path / "dense", quiet=True)
+    weights = plain.model_dir / "model.safetensors"
+    first = train(tiny(), tmp_path / "first", quiet=True)
+    start = {"name": "digitsnet", "args": {"widths": [8, 8, 16]}, "start": str(first.model_dir)}
+    teacher = {"teacher": "digitsnet", "args": {"widths": [8, 8, 16]}, "weights": str(weights)}
+    recipe = tiny(model=start, shrink=None, distill=teacher, epochs={"dense": 2})
+    second = train(recipe, tmp_path / "second", quiet=True)
+    assert second.widths == first.widths
+    assert second.compact["madds"] == first.compact["madds"] < second.dense["madds"] == first.dense["madds"]
+    assert "error" not in second.dense
+    assert evaluate_saved(second.folder)["error"] == second.compact["error"]
+    assert train(recipe, tmp_path / "second", resume=True, quiet=True).compact == second.compact
+
+
+@pytest.mark.train
+def test_a_network_with_generators_is_not_trained_on(tmp_path: Path) -> None:
+    first = train(tiny(shrink__gates="keep", distill=None), tmp_path / "first", quiet=True)
+    start = {"name": "digitsnet", "args": {"widths": [8, 8, 16]}, "start": str(first.model_dir)}
+    with pytest.raises(ConfigError, match="still has its generators"):
+        train(tiny(model=start, shrink=None, distill=None, epochs={"dense": 1}), tmp_path / "second", quiet=True)
+
+
 def test_an_impossible_budget_is_refused_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Loop, "_step", lambda *args: pytest.fail("it trained"))
     with pytest.raises(ConfigError, match="the smallest possible here is"):
@@ -238,4 +265,6 @@ def test_bfloat16_and_tensorboard(tmp_path: Path) -> None:
     assert list((tmp_path / "tensorboard").iterdir())
     small = pcs.load(tmp_path / "model")
     assert all(p.dtype == torch.float32 for p in small.parameters())
+    again = evaluate_saved(tmp_path)  # in float32, whatever it was trained in
+    assert (again["error"], again["loss"]) == (result.compact["error"], result.compact["loss"])
     assert result.compact["madds"] < result.dense["madds"]

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from pcshrink.method.salience import sum_over
+
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
@@ -66,8 +68,7 @@ def _sums_over_space(grad: Tensor, x: Tensor, buffer: Tensor) -> tuple[Tensor, T
         )  # fmt: skip
         return with_x.view(batch, channels), alone.view(batch, channels)
     axes = list(range(2, x.ndim))
-    wide = torch.float32 if x.dtype == torch.bfloat16 else x.dtype
-    return torch.mul(grad, x, out=buffer).sum(axes, dtype=wide), grad.sum(axes, dtype=wide)
+    return sum_over(torch.mul(grad, x, out=buffer), axes), sum_over(grad, axes)
 
 
 def _spread(salience: Tensor, like: Tensor) -> Tensor:

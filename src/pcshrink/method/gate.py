@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from pcshrink.method.fused import can_fuse, gated_batch_norm
 from pcshrink.method.salience import SalienceGenerator, pool
+from pcshrink.method.tap import Tap, can_tap
 
 
 @dataclass(frozen=True)
@@ -72,10 +73,18 @@ class Gate(nn.Module):
         """Leave out what belongs to one forward pass: recorded graphs can be neither copied nor pickled."""
         return self.__dict__ | {"recorded": (), "pending": [], "pooled": None}
 
-    def observe(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def observe(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         """Hook before the source layer: pool what it is fed."""
-        if self.enabled:
-            self.pooled = pool(_first_tensor(args, kwargs), self.spec.source_axis)
+        if not self.enabled:
+            return None
+        x = _first_tensor(args, kwargs)
+        if args and args[0] is x and can_tap(module, x, self.spec.source_axis):
+            x, self.pooled = Tap.apply(x)
+            return (x, *args[1:]), kwargs
+        self.pooled = pool(x, self.spec.source_axis)
+        return None
 
     def scale_output(self, module: nn.Module, args: tuple[Any, ...], out: Tensor) -> Tensor:
         """Hook after the gated layer."""

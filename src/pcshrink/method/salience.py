@@ -24,7 +24,15 @@ def pool(x: Tensor, axis: int) -> Tensor:
         return x.to(wide)
     # Not mean(): its backward writes out a whole tensor, where that of a sum is a view.
     places = math.prod([x.shape[d] for d in dims])  # the batch may be empty: a detector without boxes
-    return x.sum(dim=dims, dtype=wide) * (1 / places)
+    return sum_over(x, dims) * (1 / places)
+
+
+def sum_over(x: Tensor, dims: list[int]) -> Tensor:
+    """Sum in float32 or wider."""
+    if x.dtype == torch.bfloat16:
+        # Accumulates in float32 as well, and asking for a float32 result would first copy the whole input.
+        return x.sum(dim=dims).float()
+    return x.sum(dim=dims, dtype=torch.float32 if x.dtype == torch.float16 else x.dtype)
 
 
 class SalienceGenerator(nn.Module):

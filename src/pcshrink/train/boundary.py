@@ -57,20 +57,25 @@ class Boundary:
         """After the session is loaded: what can be worked out again."""
         if self.session.shrinker is not None:
             self._measure()
-        if self.session.stage != "dense":
+        if self.session.stage != "dense" or self.settings is None:
             self._call_teacher()
 
     def enter(self, epoch: int) -> None:
         """Before the first step of an epoch."""
         phase = self.timetable.phase(epoch)
         if epoch == 0:
-            bare = profile(self.session.model, self.session.example)
-            paper = profile(self.session.model, self.session.example, "paper")
+            dense = self.session.model
+            if self.session.cut is not None:  # the run goes on with a network that was cut before
+                dense = self.session.place(blank_model(self.recipe, self.session.data.num_classes))
+            bare = profile(dense, self.session.example)
+            paper = profile(dense, self.session.example, "paper")
             self.facts["dense"] = {
                 "params": bare.params, "madds": bare.madds, "mem_access": bare.mem_access,
                 "paper_madds": paper.madds, "paper_mem_access": paper.mem_access,
             }  # fmt: skip
             self._rehearse()
+            if self.settings is None:
+                self._call_teacher()
             if phase == "dense":
                 self.session.prepare()
         if phase != "dense" and self.session.stage == "dense":

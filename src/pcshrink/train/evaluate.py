@@ -28,7 +28,12 @@ class Score:
 
 @torch.no_grad()
 def evaluate(
-    model: nn.Module, source: EvalSource, fabric: Any = None, check: Callable[[], None] | None = None
+    model: nn.Module,
+    source: EvalSource,
+    fabric: Any = None,
+    check: Callable[[], None] | None = None,
+    *,
+    full_precision: bool = False,
 ) -> Score:
     """Run the model over all evaluation images; its mode is put back afterwards.
 
@@ -37,6 +42,8 @@ def evaluate(
         source: The images.
         fabric: Adds up the parts of several processes, and gives the precision.
         check: Called before each batch; may raise to stop.
+        full_precision: In the precision of the weights, whatever the fabric trains in; so the figures of a finished
+            network are those that anyone who loads it will find.
     """
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
@@ -47,7 +54,7 @@ def evaluate(
             if check is not None:
                 check()
             images = images.to(dtype)
-            if fabric is None:
+            if fabric is None or full_precision:
                 scores = model(images)
             else:
                 with fabric.autocast():

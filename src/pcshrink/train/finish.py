@@ -20,7 +20,7 @@ from pcshrink.surgery.fold import fold
 from pcshrink.surgery.plan import PrunePlan
 from pcshrink.train import reshape
 from pcshrink.train.boundary import Boundary
-from pcshrink.train.evaluate import evaluate
+from pcshrink.train.evaluate import Score, evaluate
 from pcshrink.train.result import Result
 from pcshrink.train.session import Session, blank_model
 from pcshrink.train.sync_norm import unsynchronise_
@@ -36,10 +36,10 @@ def finish(session: Session, boundary: Boundary, folder: Path) -> Result:
     cut = boundary.facts.get("cut")
     final, plan = _final_network(session, cut)
     final.eval()
-    score = evaluate(final, session.data.val, session.fabric)
+    score = _score(final, session)
     result = Result(folder, folder / "model", dict(boundary.facts["dense"]), {}, cut)
     result.compact = _costs(final, session.example) | {"error": score.error, "loss": score.loss}
-    if session.recipe.shrink is None:
+    if plan is None:
         result.dense |= {"error": score.error, "loss": score.loss}
     if boundary.budget is not None:
         budget = boundary.budget
@@ -60,7 +60,7 @@ def finish(session: Session, boundary: Boundary, folder: Path) -> Result:
 def _final_network(session: Session, cut: dict[str, Any] | None) -> tuple[nn.Module, PrunePlan | None]:
     settings, best = session.recipe.shrink, session.best
     if settings is None:
-        return best, None
+        return best, session.cut
     if session.mask is None:
         if settings.gates == "fold" and find_gates(best):
             best = fold(best)
@@ -68,15 +68,19 @@ def _final_network(session: Session, cut: dict[str, Any] | None) -> tuple[nn.Mod
     plan = session.mask
     small = compact(best, plan, session.example, gates=settings.gates)
     assert cut is not None
-    cut["final_masked_error"] = evaluate(best, session.data.val, session.fabric).error
+    cut["final_masked_error"] = _score(best, session).error
     cut["final_leak"] = reshape.largest_salience(best, plan, session.data.val.batches())
     for gate in find_gates(best).values():
         gate.masked = False
-    cut["final_gated_error"] = evaluate(best, session.data.val, session.fabric).error
+    cut["final_gated_error"] = _score(best, session).error
     for gate in find_gates(best).values():
         gate.masked = True
-    cut["compact_error"] = evaluate(small, session.data.val, session.fabric).error
+    cut["compact_error"] = _score(small, session).error
     return small, plan if session.cut is None else compose(session.cut, plan)
+
+
+def _score(model: nn.Module, session: Session) -> Score:
+    return evaluate(model, session.data.val, session.fabric, full_precision=True)
 
 
 def _costs(model: nn.Module, example: Any) -> dict[str, Any]:

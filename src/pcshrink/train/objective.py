@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -41,10 +45,17 @@ class Objective:
         settings: Label smoothing and mixup.
         distill: What part a teacher has; None for none.
         seed: For mixup.
+        precision: The context the teacher runs in.
     """
 
-    def __init__(self, settings: TrainSection, distill: DistillSection | None, seed: int) -> None:
-        self.settings, self.distill, self.seed = settings, distill, seed
+    def __init__(
+        self,
+        settings: TrainSection,
+        distill: DistillSection | None,
+        seed: int,
+        precision: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    ) -> None:
+        self.settings, self.distill, self.seed, self.precision = settings, distill, seed, precision
         self.teacher: nn.Module | None = None
 
     def prepare(self, images: Tensor, epoch: int, batch: int, rank: int) -> tuple[Tensor, Tensor | None, float]:
@@ -61,7 +72,7 @@ class Objective:
             loss = own * loss + (1 - own) * F.cross_entropy(scores, labels[partner], label_smoothing=smoothing)
         if self.distill is None or self.teacher is None:
             return loss
-        with torch.no_grad():
+        with torch.no_grad(), self.precision():
             taught = _wide(self.teacher(images))
         share = self.distill.weight
         return (1 - share) * loss + share * self._imitation(_wide(scores), taught)

@@ -51,12 +51,14 @@ class Timetable:
         """The learning rate at a place in the training, in (fractional) epochs."""
         settings = self.optimizer
         phase = self.phase(int(epoch))
-        if phase in ("dense", "settle"):
+        begin = 0 if phase == "dense" else self.first("warmup")
+        if phase != "dense" and not settings.hold_lr:
+            lr = settings.lr * self._fall((epoch - begin) / (self.total - begin))
+        elif phase in ("dense", "settle"):
             top = settings.lr if phase == "dense" else settings.settle_lr or settings.lr
             lr = top * self._fall(self.through(phase, epoch))
         else:
             lr = settings.lr
-        begin = 0 if phase == "dense" else self.first("warmup")
         if phase != "settle" and epoch - begin < settings.lr_warmup:
             lr *= max(epoch - begin, 0.0) / settings.lr_warmup
         return lr

@@ -29,12 +29,21 @@ class ModelSection(Section):
         args: Passed on to it. ``num_classes`` is filled in from the data.
         pretrained: Load the library's own weights.
         weights: A safetensors or torch file (a state dict) to start from; names and shapes must fit.
+        start: A folder with a network that was cut from this one and saved without generators, to train it on.
     """
 
     name: str
     args: dict[str, Any] = Field(default_factory=dict)
     pretrained: bool = False
     weights: Path | None = None
+    start: Path | None = None
+
+    @model_validator(mode="after")
+    def _one_start(self) -> ModelSection:
+        if self.start is not None and (self.weights is not None or self.pretrained):
+            message = "start brings its own weights; remove weights and pretrained"
+            raise ValueError(message)
+        return self
 
 
 class DataSection(Section):
@@ -84,6 +93,8 @@ class OptimizerSection(Section):
         name: The optimizer.
         lr: The learning rate of the dense, warm-up and shrinking phases.
         settle_lr: The learning rate the settling phase starts from; ``lr`` if not given.
+        hold_lr: Keep the learning rate constant until the settling phase. If not, it falls over warm-up, shrinking and
+            settling together.
         momentum: Of SGD.
         nesterov: Of SGD.
         betas: Of AdamW.
@@ -100,6 +111,7 @@ class OptimizerSection(Section):
     name: Literal["sgd", "adamw"] = "sgd"
     lr: Positive = 0.1
     settle_lr: Positive | None = None
+    hold_lr: bool = True
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     nesterov: bool = False
     betas: tuple[Ratio, Ratio] = (0.9, 0.999)
@@ -111,6 +123,13 @@ class OptimizerSection(Section):
     lr_warmup: Annotated[float, Field(ge=0)] = 0.0
     clip: Positive | None = None
     accumulate: AtLeastOne = 1
+
+    @model_validator(mode="after")
+    def _one_fall(self) -> OptimizerSection:
+        if self.settle_lr is not None and not self.hold_lr:
+            message = "settle_lr needs hold_lr: true; without it the learning rate falls in one piece"
+            raise ValueError(message)
+        return self
 
 
 class TrainSection(Section):
@@ -315,6 +334,12 @@ class Recipe(Section):
         pushed = self.epochs.warmup + self.epochs.shrink + self.epochs.settle
         if self.shrink is None and pushed:
             message = "epochs.warmup, shrink and settle need a shrink section; a plain run has epochs.dense only"
+            raise ValueError(message)
+        if self.shrink is None and self.distill is not None and self.distill.teacher == "dense":
+            message = "distill.teacher: dense is the network before it shrinks; a plain run needs another teacher"
+            raise ValueError(message)
+        if self.shrink is not None and self.model.start is not None:
+            message = "model.start is trained on as it is; remove the shrink section, or start from dense weights"
             raise ValueError(message)
         if self.shrink is not None and not self.epochs.shrink:
             message = "epochs.shrink must be at least 1 with a shrink section; remove the section for a plain run"

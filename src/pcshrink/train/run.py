@@ -64,7 +64,7 @@ def train(recipe: Recipe, out: str | Path, *, resume: bool = False, quiet: bool 
         with stop_flag() as flag:
             session = Session(recipe, data, fabric)
             torch.manual_seed(derive_seed(recipe.seed, fabric.global_rank, "training"))
-            objective = Objective(recipe.train, recipe.distill, recipe.seed)
+            objective = Objective(recipe.train, recipe.distill, recipe.seed, fabric.autocast)
             loop = Loop(session, objective, folder, console, flag)
             if state is not None:
                 loop.load(state)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pcshrink.artifact import load, read
 from pcshrink.config import ShrinkConfig
 from pcshrink.data import ImageData
 from pcshrink.errors import CheckpointError, ConfigError
@@ -54,14 +55,14 @@ class Session:
         self.dtype = torch.float64 if recipe.train.precision == "fp64" else torch.float32
         example = torch.randn(2, *data.input_shape, generator=torch.Generator().manual_seed(1))
         self.example = example.to(fabric.device, self.dtype)
-        self.model = self.place(build_model(recipe, data.num_classes))
+        model, self.cut = build_model(recipe, data.num_classes)
+        self.model = self.place(model)
         self.wrapped: Any = None
         self.optimizer: torch.optim.Optimizer
         self.stepper: Any = None
         self.shrinker: Shrinker | None = None
         self.average: nn.Module | None = None
         self.targets: dict[str, int] = {}
-        self.cut: PrunePlan | None = None
         self.mask: PrunePlan | None = None
         self.stage = "dense"
 
@@ -196,25 +197,32 @@ class Session:
         self.cut = plan if self.cut is None else compose(self.cut, plan)
 
 
-def build_model(recipe: Recipe, num_classes: int) -> nn.Module:
-    """The dense network of a recipe, with the weights it starts from.
+def build_model(recipe: Recipe, num_classes: int) -> tuple[nn.Module, PrunePlan | None]:
+    """The network of a recipe with the weights it starts from, and how it was cut before, if it was.
 
     Raises:
         ConfigError: There is no such model, or it does not take the arguments.
         CheckpointError: The weights do not fit.
+        PlanMismatchError: The saved network to start from was cut from another one.
     """
     section = recipe.model
     torch.manual_seed(recipe.seed)
     model = make_model(section.name, section.args, num_classes, pretrained=section.pretrained)
     if section.weights is not None:
         load_weights_(model, section.weights)
-    return model
+    if section.start is None:
+        return model, None
+    saved = read(section.start)
+    if saved.gates:
+        message = f"model.start: {section.start} still has its generators; save it folded to train it on"
+        raise ConfigError(message)
+    return load(section.start, model), saved.plan
 
 
 def blank_model(recipe: Recipe, num_classes: int) -> nn.Module:
     """The same network with weights nobody has seen, to be filled from a file of our own."""
-    section = recipe.model.model_copy(update={"pretrained": False, "weights": None})
-    return build_model(recipe.model_copy(update={"model": section}), num_classes)
+    section = recipe.model.model_copy(update={"pretrained": False, "weights": None, "start": None})
+    return build_model(recipe.model_copy(update={"model": section}), num_classes)[0]
 
 
 def make_model(name: str, args: dict[str, Any], num_classes: int, *, pretrained: bool) -> nn.Module:

@@ -1,0 +1,69 @@
+"""Which of the method's free choices matter: short runs of ResNet-20 on CIFAR-10 that differ in one setting each.
+
+    python benchmarks/findings.py --data DIR --runs DIR            # run what is missing, then write docs/findings.md
+    python benchmarks/findings.py --data DIR --runs DIR --only base inner
+
+All runs start from the same short dense training, see the same images in the same order and meet the same budget. Runs
+that were stopped go on where they were.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+COMMON = ["train.channels_last=true"]
+START = ["epochs.dense=4"]
+BASE = [
+    "epochs.dense=0", "epochs.warmup=0", "epochs.shrink=5", "epochs.settle=5", "shrink.budget.madds=17600000",
+    "shrink.compact_every=2", "output.latency=false",
+]  # fmt: skip
+STREAMS = '["conv1","layer2.0.conv2","layer3.0.conv2"]'
+VARIANTS: dict[str, list[str]] = {
+    "base": [],
+    "inner": [f"shrink.exclude={STREAMS}"],
+    "falling": ["optimizer.hold_lr=false"],
+    "global": ["shrink.allocation=global"],
+    "strength-a": ["shrink.strength=A"],
+    "strength-c": ["shrink.strength=C"],
+    "no-norm": ["shrink.generator_norm=false"],
+    "fold": ["shrink.gates=fold"],
+    "truncate": ["shrink.method=truncate"],
+    "base-seed1": ["seed=1"],
+}
+
+
+def train(recipe: str, out: Path, data: Path, settings: list[str]) -> None:
+    """One run from the beginning or from where it was stopped."""
+    if (out / "result.json").is_file():
+        return
+    command = [sys.executable, "-m", "pcshrink", "train", recipe, "--out", str(out), "--set", f"data.root={data}"]
+    for setting in settings:
+        command += ["--set", setting]
+    if (out / "checkpoints").is_dir():
+        command.append("--resume")
+    print(out.name, flush=True)
+    subprocess.run(command, check=True)
+
+
+def main() -> None:
+    """Run what is missing."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True, help="folder of CIFAR-10")
+    parser.add_argument("--runs", type=Path, required=True, help="folder for the runs")
+    parser.add_argument("--only", nargs="*", choices=VARIANTS, default=list(VARIANTS), help="which runs")
+    parser.add_argument("--set", nargs="*", default=[], help="settings for all runs, such as train.precision=bf16")
+    options = parser.parse_args()
+    common = COMMON + options.set
+    start = options.runs / "start"
+    train("cifar10-resnet20-dense", start, options.data, START + common)
+    weights = f"model.weights={start / 'model' / 'model.safetensors'}"
+    for name in options.only:
+        settings = [weights, *BASE, *common, *VARIANTS[name]]
+        train("cifar10-resnet20-b", options.runs / name, options.data, settings)
+
+
+if __name__ == "__main__":
+    main()

@@ -13,6 +13,7 @@ import argparse
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 COMMON = ["train.channels_last=true"]
 START = ["epochs.dense=4"]
@@ -20,6 +21,7 @@ BASE = [
     "epochs.dense=0", "epochs.warmup=0", "epochs.shrink=5", "epochs.settle=5", "shrink.budget.madds=17600000",
     "shrink.compact_every=2", "output.latency=false",
 ]  # fmt: skip
+AFTER = "--gates-after-sums"  # the next words are a command of pcshrink
 STREAMS = '["conv1","layer2.0.conv2","layer3.0.conv2"]'
 VARIANTS: dict[str, list[str]] = {
     "base": [],
@@ -31,15 +33,45 @@ VARIANTS: dict[str, list[str]] = {
     "no-norm": ["shrink.generator_norm=false"],
     "fold": ["shrink.gates=fold"],
     "truncate": ["shrink.method=truncate"],
+    "after-sum": [],
     "base-seed1": ["seed=1"],
 }
+
+
+def gates_after_sums() -> None:
+    """Move the gates of the residual streams from the layers that are added to the sum itself, a block's output."""
+    import dataclasses
+
+    from pcshrink import shrinker
+    from pcshrink.surgery.channels import Site
+
+    discover = shrinker.discover
+
+    def moved(*args: Any) -> Any:
+        coupling = discover(*args)
+        for number, group in enumerate(coupling.groups):
+            if len(group.sites) == 1:
+                continue
+            sites = []
+            for site in group.sites:
+                block, _, layer = site.module.rpartition(".")
+                if layer == "bn2":
+                    coupling.ledger.gates[Site(block)] = coupling.ledger.gates[site]
+                    sites.append(Site(block))
+                elif "downsample" not in block:
+                    sites.append(site)
+            coupling.groups[number] = dataclasses.replace(group, sites=tuple(sites))
+        return coupling
+
+    shrinker.discover = moved
 
 
 def train(recipe: str, out: Path, data: Path, settings: list[str]) -> None:
     """One run from the beginning or from where it was stopped."""
     if (out / "result.json").is_file():
         return
-    command = [sys.executable, "-m", "pcshrink", "train", recipe, "--out", str(out), "--set", f"data.root={data}"]
+    program = [__file__, AFTER] if out.name == "after-sum" else ["-m", "pcshrink"]
+    command = [sys.executable, *program, "train", recipe, "--out", str(out), "--set", f"data.root={data}"]
     for setting in settings:
         command += ["--set", setting]
     if (out / "checkpoints").is_dir():
@@ -66,4 +98,11 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == [AFTER]:
+        from pcshrink.cli import main as pcshrink_main
+
+        gates_after_sums()
+        del sys.argv[1]
+        pcshrink_main()
+    else:
+        main()

@@ -243,6 +243,24 @@ def test_a_cut_network_is_trained_on_and_resumed(tmp_path: Path) -> None:
 
 
 @pytest.mark.train
+def test_truncation_cuts_as_much_as_the_budget_asks_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alive: list[dict[str, float]] = []
+    original = Boundary._finish_shrinking
+
+    def watched(self: Boundary) -> None:
+        shrinker = self.session.shrinker
+        assert shrinker is not None
+        gates = {g.name: shrinker.gates[g.gates[0]] for g in shrinker.groups}
+        alive.append({name: gate.spec.channels - (gate.truncated or 0) for name, gate in gates.items()})
+        original(self)
+
+    monkeypatch.setattr(Boundary, "_finish_shrinking", watched)
+    shrink = {"budget": {"madds": 0.7}, "method": "truncate", "compact_every": 1}
+    result = train(tiny(shrink=shrink, distill=None), tmp_path, quiet=True)
+    assert alive == [result.widths]
+
+
+@pytest.mark.train
 def test_a_network_with_generators_is_not_trained_on(tmp_path: Path) -> None:
     first = train(tiny(shrink__gates="keep", distill=None), tmp_path / "first", quiet=True)
     start = {"name": "digitsnet", "args": {"widths": [8, 8, 16]}, "start": str(first.model_dir)}

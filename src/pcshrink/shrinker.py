@@ -141,6 +141,14 @@ class Shrinker:
         units = [torch.as_tensor(number[self.coupling.root[own]]) for _, own, _ in self._specs.values()]
         return Roster(list(self.gates.values()), units, [g.channels for g in self.coupling.groups])
 
+    def aim(self, keep: Mapping[str, int]) -> None:
+        """Set how many channels the groups are to keep, by name; a group that is not named keeps all it has."""
+        for group in self.groups:
+            group.k = max(group.channels - keep.get(group.name, group.channels), 0)
+        self._selected = None
+        if self.config.method == "truncate":
+            self._truncate()
+
     def _truncate(self) -> None:
         """The ablation: the lowest entries of every gate are cut in the forward pass."""
         share = {name: g.k / g.channels for g in self.groups for name in g.gates}

@@ -140,9 +140,7 @@ class Session:
         """Set how many channels each group is to keep."""
         assert self.shrinker is not None
         self.targets = dict(targets)
-        for group in self.shrinker.groups:
-            group.k = max(group.channels - targets.get(group.name, group.channels), 0)
-        self.shrinker._selected = None
+        self.shrinker.aim(targets)
 
     def set_gates(self, *, masked: bool | None = None, blend: float | None = None) -> None:
         """Switch the gates of the model and of its average."""

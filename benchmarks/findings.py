@@ -10,6 +10,7 @@ that were stopped go on where they were.
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,10 @@ BASE = [
     "epochs.dense=0", "epochs.warmup=0", "epochs.shrink=5", "epochs.settle=5", "shrink.budget.madds=17600000",
     "shrink.compact_every=2", "output.latency=false",
 ]  # fmt: skip
+ROOT = Path(__file__).resolve().parent.parent
+PAGE, FIGURES = ROOT / "docs" / "findings.md", Path(__file__).with_suffix(".json")
+BEGIN, END = "<!-- table -->", "<!-- end of table -->"
+ZERO = 1e-3  # below it a running salience counts as zero
 AFTER = "--gates-after-sums"  # the next words are a command of pcshrink
 STREAMS = '["conv1","layer2.0.conv2","layer3.0.conv2"]'
 VARIANTS: dict[str, list[str]] = {
@@ -80,6 +85,37 @@ def train(recipe: str, out: Path, data: Path, settings: list[str]) -> None:
     subprocess.run(command, check=True)
 
 
+def write_table(runs: Path) -> None:
+    """Put the figures of all finished runs into docs/findings.md; those of runs that are elsewhere stay."""
+    known: dict[str, Any] = json.loads(FIGURES.read_text()) if FIGURES.is_file() else {}
+    for name in VARIANTS:
+        path = runs / name / "result.json"
+        if not path.is_file():
+            continue
+        result, log = json.loads(path.read_text()), (runs / name / "metrics.jsonl").read_text()
+        rows = [json.loads(line) for line in log.splitlines()]
+        pushed = [row for row in rows if row["phase"] == "shrink"]
+        zero = [row["epoch"] + 1 for row in pushed if row["highest_selected"] <= ZERO]
+        known[name] = {
+            "settings": VARIANTS[name], "error": result["compact"]["error"], "loss": result["compact"]["loss"],
+            "paper_madds": result["compact"]["paper_madds"], "highest_selected": result["cut"]["highest_selected"],
+            "all_zero_after": zero[0] if zero else None, "error_at_cut": pushed[-1]["error"],
+            "seconds": round(sum(row["seconds"] for row in rows)),
+        }  # fmt: skip
+    FIGURES.write_text(json.dumps(known, indent=1) + "\n")
+    lines = ["| run | differs in | error | test loss | madds, paper | all selected zero after | error at the cut |",
+             "|---|---|---|---|---|---|---|"]  # fmt: skip
+    for name in [name for name in VARIANTS if name in known]:
+        row = known[name]
+        after = f"{row['all_zero_after']} epochs" if row["all_zero_after"] else f"not ({row['highest_selected']:.2f})"
+        changes = ", ".join(f"`{s}`" for s in row["settings"]) or ("gates after the sums" if "sum" in name else "-")
+        madds = f"{row['paper_madds'] / 1e6:.2f}"
+        lines.append(f"| {name} | {changes} | {row['error']:.2f} | {row['loss']:.3f} | {madds} | "
+                     f"{after} | {row['error_at_cut']:.2f} |")  # fmt: skip
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    PAGE.write_text(before + BEGIN + "\n" + "\n".join(lines) + "\n" + END + rest.partition(END)[2])
+
+
 def main() -> None:
     """Run what is missing."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -95,6 +131,7 @@ def main() -> None:
     for name in options.only:
         settings = [weights, *BASE, *common, *VARIANTS[name]]
         train("cifar10-resnet20-b", options.runs / name, options.data, settings)
+    write_table(options.runs)
 
 
 if __name__ == "__main__":

@@ -106,18 +106,19 @@ class Shrinker:
         steps: Optimizer steps taken so far.
         lam_base: The shrinking rate that the schedule ends with.
         align: What kept widths are multiples of, measured if the settings say "auto".
+        specs: For each place of a gate how it is built, the units of its channels, and those of its source.
     """
 
     def __init__(self, model: nn.Module, coupling: Coupling, config: ShrinkConfig) -> None:
         self.model, self.coupling, self.config = model, coupling, config
         specs = gate_specs(coupling, config.reduction, config.generator_norm)
         present = find_gates(model)
-        self._specs = {
+        self.specs = {
             site: (present[spec.module].spec if spec.module in present else spec, own, fed)
             for site, (spec, own, fed) in specs.items()
         }
-        gates = add_gates_(model, [spec for spec, _, _ in self._specs.values()], config.init_salience)
-        self.gates = {site.module: gates[site.module] for site in self._specs}
+        gates = add_gates_(model, [spec for spec, _, _ in self.specs.values()], config.init_salience)
+        self.gates = {site.module: gates[site.module] for site in self.specs}
         self.align = _alignment(config)
         self.roster = self._make_roster()
         starts = np.cumsum([0, *self.roster.sizes])
@@ -138,7 +139,7 @@ class Shrinker:
         number = np.full(self.coupling.ledger.count, -1)
         roots = np.concatenate([g.roots for g in self.coupling.groups])
         number[roots] = np.arange(len(roots))
-        units = [torch.as_tensor(number[self.coupling.root[own]]) for _, own, _ in self._specs.values()]
+        units = [torch.as_tensor(number[self.coupling.root[own]]) for _, own, _ in self.specs.values()]
         return Roster(list(self.gates.values()), units, [g.channels for g in self.coupling.groups])
 
     def aim(self, keep: Mapping[str, int]) -> None:
@@ -227,7 +228,7 @@ class Shrinker:
             keep: Group name -> bool tensor, True = the channel stays; groups not named stay whole.
         """
         if keep is None:
-            keep = {g.name: self._keep(g) for g in self.groups}
+            keep = {g.name: self.keep(g) for g in self.groups}
         known = {g.name: g for g in self.groups}
         flags = {}
         for name, mask in keep.items():
@@ -241,9 +242,10 @@ class Shrinker:
                 raise PlanMismatchError(message)
             flags[name] = flag
         shapes = {n: tuple(t.shape) for n, t in (*self.model.named_parameters(), *self.model.named_buffers())}
-        return make_plan(self.coupling, shapes, self._specs, flags)
+        return make_plan(self.coupling, shapes, self.specs, flags)
 
-    def _keep(self, group: Group) -> Tensor:
+    def keep(self, group: Group) -> Tensor:
+        """Which channels of a group would stay if it were cut now (C,)."""
         if self.config.method == "truncate":
             return ~select.lowest(group.running, group.k)
         return keep_mask(group.running, self.config.threshold, self.config.min_channels, self.align)

@@ -157,7 +157,7 @@ def _put_gates(made: nn.Module, states: tuple[GateState, ...]) -> None:
     gates = add_gates_(made, [state.spec for state in states])
     for state in states:
         gate = gates[state.spec.module]
-        gate.masked, gate.blend, gate.enabled = state.masked, state.blend, state.enabled
+        gate.masked, gate.blend = state.masked, state.blend
         gate.truncated = state.truncated
 
 

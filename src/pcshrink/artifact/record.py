@@ -26,7 +26,6 @@ class GateState:
     masked: bool
     blend: float
     truncated: int | None
-    enabled: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,7 +195,6 @@ def _gate(data: Mapping[str, Any]) -> GateState:
         masked=_of(bool, data["masked"]),
         blend=float(data["blend"]),
         truncated=None if truncated is None else _axis(truncated),
-        enabled=_of(bool, data["enabled"]),
     )
 
 

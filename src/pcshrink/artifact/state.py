@@ -73,7 +73,6 @@ def gate_states(model: nn.Module) -> tuple[GateState, ...]:
             masked=bool(g.masked),
             blend=float(g.blend),
             truncated=g.truncated,
-            enabled=bool(g.enabled),
         )
         for g in found
     )

@@ -29,27 +29,34 @@ class GatedBatchNorm(torch.autograd.Function):
             x, weight, bias, norm.running_mean, norm.running_var, True, momentum, norm.eps
         )
         ctx.save_for_backward(x, salience, weight, bias, mean, invstd)
-        ctx.eps = norm.eps
         scaled: Tensor = out.mul_(_spread(salience, out))
         return scaled
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """The norm's own backward behind the scaled gradient; the salience's from two sums over space."""
+        """Everything follows from the sums of grad and of grad * x over space, both (B, C).
+
+        The gradient of x is that of a batch norm whose own incoming gradient is grad * salience,
+
+            weight / std * (grad * salience - mean of it - (x - mean) / var * mean of (it * (x - mean)))
+
+        which is grad times one factor for each sample and channel, plus x times one for each channel, plus a constant.
+        """
         x, salience, weight, bias, mean, invstd = ctx.saved_tensors
         grad = grad.contiguous(memory_format=_format(x))
-        grad_salience = None
         buffer = torch.empty_like(grad)
-        if ctx.needs_input_grad[1]:
-            with_x, alone = _sums_over_space(grad, x, buffer)
-            grad_salience = (weight * invstd) * (with_x - mean * alone) + bias * alone
-            grad_salience = grad_salience.to(salience.dtype)
-        scaled = torch.mul(grad, _spread(salience, grad), out=buffer)
-        grad_x, grad_weight, grad_bias = torch.ops.aten.native_batch_norm_backward(
-            scaled, x, weight, None, None, mean, invstd, True, ctx.eps, [True, True, True]
-        )
-        return grad_x, grad_salience, grad_weight, grad_bias, None, None
+        with_x, alone = _sums_over_space(grad, x, buffer)
+        centred = with_x - mean * alone
+        scale = weight * invstd
+        grad_salience = (scale * centred + bias * alone).to(salience.dtype)
+        grad_bias = (salience * alone).sum(dim=0)
+        pull = (salience * centred).sum(dim=0)
+        places = x.numel() // x.shape[1]
+        slope = -scale * invstd.square() * pull / places
+        shift = -scale * grad_bias / places - mean * slope
+        grad_x = _per_channel(x, slope, shift).add_(torch.mul(grad, _spread(scale * salience, grad), out=buffer))
+        return grad_x, grad_salience, pull * invstd, grad_bias, None, None
 
 
 def _sums_over_space(grad: Tensor, x: Tensor, buffer: Tensor) -> tuple[Tensor, Tensor]:
@@ -69,6 +76,13 @@ def _sums_over_space(grad: Tensor, x: Tensor, buffer: Tensor) -> tuple[Tensor, T
         return with_x.view(batch, channels), alone.view(batch, channels)
     axes = list(range(2, x.ndim))
     return sum_over(torch.mul(grad, x, out=buffer), axes), sum_over(grad, axes)
+
+
+def _per_channel(x: Tensor, slope: Tensor, shift: Tensor) -> Tensor:
+    """``x * slope + shift`` for each channel: the evaluation pass of a norm with mean 0 and variance 1."""
+    zero, one = torch.zeros_like(slope), torch.ones_like(slope)
+    moved: Tensor = torch.native_batch_norm(x, slope, shift, zero, one, False, 0.0, 0.0)[0]
+    return moved
 
 
 def _spread(salience: Tensor, like: Tensor) -> Tensor:

@@ -63,7 +63,6 @@ class Gate(nn.Module):
         self.masked = False  # multiply by the mask
         self.blend = 0.0  # share of the running salience in what is multiplied: 0 = s(x), 1 = constant
         self.truncated: int | None = None  # the ablation: so many lowest entries are cut in the forward pass
-        self.enabled = True
         self.scaled_by_norm = False
         self.pooled: Tensor | None = None
         self.recorded: tuple[Tensor, ...] = ()  # saliences of the newest training forward pass
@@ -77,8 +76,6 @@ class Gate(nn.Module):
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         """Hook before the source layer: pool what it is fed."""
-        if not self.enabled:
-            return None
         x = _first_tensor(args, kwargs)
         if args and args[0] is x and can_tap(module, x, self.spec.source_axis):
             x, self.pooled = Tap.apply(x)
@@ -88,14 +85,12 @@ class Gate(nn.Module):
 
     def scale_output(self, module: nn.Module, args: tuple[Any, ...], out: Tensor) -> Tensor:
         """Hook after the gated layer."""
-        return self._scale(out) if self.enabled and not self.scaled_by_norm else out
+        return out if self.scaled_by_norm else self._scale(out)
 
     def scale_input(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         """Hook before the gated layer, for gates at its input."""
-        if not self.enabled:
-            return None
         if args:
             return (self._scale(args[0]), *args[1:]), kwargs
         name = next(k for k, v in kwargs.items() if isinstance(v, Tensor))
@@ -118,7 +113,7 @@ class Gate(nn.Module):
 
     def normalise(self, norm: nn.BatchNorm2d, x: Tensor) -> Tensor | None:
         """The gated norm in one step where that is possible; ``scale_output`` then has nothing left to do."""
-        self.scaled_by_norm = self.enabled and self.spec.repeat == 1 and can_fuse(norm, x)
+        self.scaled_by_norm = self.spec.repeat == 1 and can_fuse(norm, x)
         return gated_batch_norm(norm, x, self._current()) if self.scaled_by_norm else None
 
     def _current(self) -> Tensor:

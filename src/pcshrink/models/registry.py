@@ -36,7 +36,7 @@ def create(spec: str, *, pretrained: bool = False, **kwargs: Any) -> nn.Module:
         >>> type(create("pcshrink:resnet20")).__name__
         'CifarResNet'
     """
-    source, name = _resolve(spec)
+    source, name = resolve(spec)
     if source == "pcshrink" and pretrained:
         message = f"there are no published weights for {spec!r}; load a state dict of your own"
         raise ConfigError(message)
@@ -72,7 +72,7 @@ def default_input(model_or_spec: nn.Module | str) -> tuple[int, ...]:
     """
     if isinstance(model_or_spec, nn.Module):
         return _stated(model_or_spec) or _by_name(model_or_spec) or _by_first_layer(model_or_spec)
-    source, name = _resolve(model_or_spec)
+    source, name = resolve(model_or_spec)
     if source == "torchvision":
         return _torchvision_shape(_torchvision().get_model_builder(name).__module__) or (3, 224, 224)
     if source == "timm" and not name.startswith("hf"):
@@ -81,7 +81,7 @@ def default_input(model_or_spec: nn.Module | str) -> tuple[int, ...]:
     return default_input(create(model_or_spec))
 
 
-def _resolve(spec: str) -> tuple[str, str]:
+def resolve(spec: str) -> tuple[str, str]:
     """Split into source ("" for a callable) and name, and make sure that the source knows the name."""
     prefix, colon, name = spec.partition(":")
     if not colon:

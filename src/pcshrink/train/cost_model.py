@@ -185,7 +185,7 @@ def _kernels(shrinker: Shrinker, places: Profile) -> list[Term]:
 
 def _generators(shrinker: Shrinker) -> list[Term]:
     find, terms = _Axes(shrinker), []
-    for spec, own, fed in shrinker._specs.values():
+    for spec, own, fed in shrinker.specs.values():
         wide = float(spec.hidden)
         into: dict[Metric, float] = {"params": wide, "madds": wide, "mem_access": wide}
         terms += [([find.of(fed)], into), ([find.of(own)], into | {"params": wide + 1})]

@@ -11,7 +11,7 @@ from torch import nn
 
 from pcshrink.artifact import save
 from pcshrink.errors import ShrinkError
-from pcshrink.models.registry import _resolve as resolve
+from pcshrink.models.registry import resolve
 from pcshrink.profile import profile
 from pcshrink.surgery.attach import find_gates
 from pcshrink.surgery.compact import compact

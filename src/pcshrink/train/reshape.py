@@ -49,7 +49,7 @@ def final_keep(session: Session) -> dict[str, Tensor]:
     assert session.recipe.shrink is not None
     shrinker, settings = session.shrinker, session.recipe.shrink
     if settings.scope == "global" or settings.method == "lasso":
-        return _agreed(session, {g.name: shrinker._keep(g).cpu() for g in shrinker.groups})
+        return _agreed(session, {g.name: shrinker.keep(g).cpu() for g in shrinker.groups})
     return _agreed(session, {g.name: ~lowest(g.running, g.k).cpu() for g in shrinker.groups})
 
 

@@ -67,6 +67,7 @@ class TestBatches:
         wanted = (pixels - np.array(IMAGENET_MEAN)) / np.array(IMAGENET_STD)
         assert np.allclose(images[0].permute(1, 2, 0).numpy(), wanted, atol=1e-5)
 
+    @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on a machine with one core
     def test_deterministic_with_and_without_workers(self, root):
         plain = list(load(root, rand_augment=True).train.batches(3))
         torch.manual_seed(99)

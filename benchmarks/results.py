@@ -51,8 +51,9 @@ those of the dense start + own. Minutes: of the own epochs, on one core of a mac
 {rows}
 
 {verdict}
-Unaligned widths and kept generators make a network as small as these slower in onnxruntime although it computes less; see
-[latency](latency.md) for what aligned, folded networks gain.
+
+Unaligned widths and kept generators make a network as small as these slower in onnxruntime although it computes less;
+see [latency](latency.md) for what aligned, folded networks gain.
 
 The paper's rows, with its own, longer training:
 

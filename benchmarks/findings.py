@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 COMMON = ["train.channels_last=true"]
-START = ["epochs.dense=4"]
+START = ["epochs.dense=4", "optimizer.lr=0.1", "optimizer.lr_warmup=0"]
 BASE = [
     "epochs.dense=0", "epochs.warmup=0", "epochs.shrink=5", "epochs.settle=5", "shrink.budget.madds=17600000",
     "shrink.compact_every=2", "output.latency=false",

@@ -69,7 +69,8 @@ The data first: `pcshrink data cifar10 --root data/cifar10`. To check a row:
 pcshrink eval zoo/NAME --data cifar10
 ```
 
-To train again (bfloat16 sums depend on the processor, so the last digits may differ):
+To train again, the dense network first; the networks that Torch-Pruning cut come from
+`python benchmarks/peers.py --weights zoo/resnet20-dense/model.safetensors --out runs/peers` (bfloat16 sums depend on the processor, so the last digits may differ):
 
 ```
 {commands}

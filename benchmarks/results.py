@@ -70,7 +70,8 @@ pcshrink eval zoo/NAME --data cifar10
 ```
 
 To train again, the dense network first; the networks that Torch-Pruning cut come from
-`python benchmarks/peers.py --weights zoo/resnet20-dense/model.safetensors --out runs/peers` (bfloat16 sums depend on the processor, so the last digits may differ):
+`python benchmarks/peers.py --weights zoo/resnet20-dense/model.safetensors --out runs/peers`
+(bfloat16 sums depend on the processor, so the last digits may differ):
 
 ```
 {commands}

@@ -86,9 +86,13 @@ def test_a_signal_during_evaluation_is_heard(whole_run: Path, tmp_path: Path, mo
         with pytest.raises(Interrupted) as caught:
             train(tiny(), tmp_path, quiet=True)
     assert caught.value.code == 130
-    assert Checkpoints(tmp_path / "checkpoints").load()["place"] == {"epoch": 2, "batch": 11, "step": 33}  # type: ignore[index]
+    saved = Checkpoints(tmp_path / "checkpoints").load()
+    assert saved is not None
+    assert saved["place"] == {"epoch": 2, "batch": 11, "step": 33}
     train(tiny(), tmp_path, resume=True, quiet=True)
     assert model_bytes(tmp_path) == model_bytes(whole_run)
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert rows[2]["seconds"] == saved["sums"]["seconds"] > 0  # no step was left, yet the epoch took its time
 
 
 @pytest.mark.slow

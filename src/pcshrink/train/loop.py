@@ -103,7 +103,7 @@ class Loop:
             self._epoch()
 
     def _epoch(self) -> None:
-        began, first = time.monotonic(), self.batch
+        began = time.monotonic() - self.sums.get("seconds", 0.0)  # what it took before the run was stopped counts
         self.session.model.train()
         group: list[tuple[Tensor, Tensor, int]] = []
         for images, labels in self.session.data.train.batches(self.epoch, self.batch):
@@ -115,8 +115,9 @@ class Loop:
                 return
             self.batch += len(group)
             group = []
+            self.sums["seconds"] = time.monotonic() - began
             self._between_steps()
-        self._close_epoch(time.monotonic() - began, max(self.batches - first, 1))
+        self._close_epoch()
 
     def _between_steps(self) -> None:
         """Stop if asked to; save if it is time."""
@@ -239,8 +240,9 @@ class Loop:
         ).tolist()
         return together
 
-    def _close_epoch(self, seconds: float, batches: int) -> None:
+    def _close_epoch(self) -> None:
         """Evaluate, tell, reshape, save."""
+        seconds = self.sums.get("seconds", 0.0)
         last = self.epoch + 1 == self.timetable.total
         phase = self.timetable.phase(self.epoch)
         turn = last or self.timetable.phase(self.epoch + 1) != phase
@@ -258,7 +260,7 @@ class Loop:
             "val_loss": score.loss if score else None,
             "lr": float(self.session.optimizer.param_groups[0]["lr"]),
             "seconds": seconds,
-            "images_per_second": batches * self.recipe.data.batch_size / seconds,
+            "images_per_second": self.batches * self.recipe.data.batch_size / max(seconds, 1e-9),
         }
         row |= self.boundary.figures(phase, means[1])
         if self.fabric.is_global_zero:

@@ -95,12 +95,11 @@ def write_table(runs: Path) -> None:
         result, log = json.loads(path.read_text()), (runs / name / "metrics.jsonl").read_text()
         rows = [json.loads(line) for line in log.splitlines()]
         pushed = [row for row in rows if row["phase"] == "shrink"]
-        zero = [row["epoch"] + 1 for row in pushed if row["highest_selected"] <= ZERO]
+        zero = [row["epoch"] + 1 for row in pushed if (row["highest_selected"] or 0.0) <= ZERO]
         known[name] = {
             "settings": VARIANTS[name], "error": result["compact"]["error"], "loss": result["compact"]["loss"],
             "paper_madds": result["compact"]["paper_madds"], "highest_selected": result["cut"]["highest_selected"],
             "all_zero_after": zero[0] if zero else None, "error_at_cut": pushed[-1]["error"],
-            "seconds": round(sum(row["seconds"] for row in rows)),
         }  # fmt: skip
     FIGURES.write_text(json.dumps(known, indent=1) + "\n")
     lines = ["| run | differs in | error | test loss | madds, paper | all selected zero after | error at the cut |",
@@ -108,6 +107,7 @@ def write_table(runs: Path) -> None:
     for name in [name for name in VARIANTS if name in known]:
         row = known[name]
         after = f"{row['all_zero_after']} epochs" if row["all_zero_after"] else f"not ({row['highest_selected']:.2f})"
+        after = "-" if "shrink.method=truncate" in row["settings"] else after
         changes = ", ".join(f"`{s}`" for s in row["settings"]) or ("gates after the sums" if "sum" in name else "-")
         madds = f"{row['paper_madds'] / 1e6:.2f}"
         lines.append(f"| {name} | {changes} | {row['error']:.2f} | {row['loss']:.3f} | {madds} | "
@@ -131,6 +131,7 @@ def main() -> None:
     for name in options.only:
         settings = [weights, *BASE, *common, *VARIANTS[name]]
         train("cifar10-resnet20-b", options.runs / name, options.data, settings)
+        write_table(options.runs)  # after each, so that nothing is lost when a later one fails
     write_table(options.runs)
 
 

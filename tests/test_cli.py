@@ -78,13 +78,13 @@ def test_eval_repeats_the_error(
 @pytest.mark.train
 def test_train_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     recipe = tmp_path / "mine.yaml"
-    recipe.write_text(yaml.safe_dump(TINY | {"epochs": {"shrink": 1, "settle": 1}}))
+    recipe.write_text(yaml.safe_dump(TINY | {"epochs": {"dense": 1, "shrink": 1, "settle": 1}}))
     words = ["train", str(recipe), "--set", "shrink.gates=keep", "--out", str(tmp_path / "out")]
     assert call(monkeypatch, *words) == 0
     shown = capsys.readouterr()
     assert "madds" in shown.out
     assert "budget: madds" in shown.out
-    assert "epoch 2/2 settle" in shown.err
+    assert "epoch 3/3 settle" in shown.err
     assert call(monkeypatch, *words) == 2
     assert "holds a run already; go on with --resume" in capsys.readouterr().err
 

@@ -73,12 +73,15 @@ def test_sigterm_and_resume_give_the_same_weights(
     assert [row["epoch"] for row in rows] == list(range(7))
 
 
-def test_a_signal_during_evaluation_is_heard(whole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("epoch", [2, 5])  # gates as they are, and halfway to constants
+def test_a_signal_during_evaluation_is_heard(
+    epoch: int, whole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patch:
         original = Loop._close_epoch
 
         def closing(self: Loop, *args: Any) -> None:
-            if self.epoch == 2:
+            if self.epoch == epoch:
                 os.kill(os.getpid(), signal.SIGINT)
             original(self, *args)
 
@@ -88,11 +91,28 @@ def test_a_signal_during_evaluation_is_heard(whole_run: Path, tmp_path: Path, mo
     assert caught.value.code == 130
     saved = Checkpoints(tmp_path / "checkpoints").load()
     assert saved is not None
-    assert saved["place"] == {"epoch": 2, "batch": 11, "step": 33}
+    assert saved["place"] == {"epoch": epoch, "batch": 11, "step": 11 * epoch + 11}
     train(tiny(), tmp_path, resume=True, quiet=True)
     assert model_bytes(tmp_path) == model_bytes(whole_run)
-    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert rows[2]["seconds"] == saved["sums"]["seconds"] > 0  # no step was left, yet the epoch took its time
+    row, expected = (json.loads((f / "metrics.jsonl").read_text().splitlines()[epoch]) for f in (tmp_path, whole_run))
+    assert row.pop("seconds") == saved["sums"]["seconds"] > 0  # no step was left, yet the epoch took its time
+    assert row.pop("images_per_second") > 0
+    assert row.items() <= expected.items()
+
+
+def test_a_run_killed_before_its_first_step_keeps_the_dense_figures(
+    whole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = dict(TINY["model"]) | {"weights": str(whole_run / "dense.safetensors")}
+    recipe = tiny(model=model, epochs={"shrink": 1, "settle": 1})
+    expected = train(recipe, tmp_path / "whole", quiet=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(Loop, "_step", lambda *args: sys.exit(1))
+        with pytest.raises(SystemExit):
+            train(recipe, tmp_path / "killed", quiet=True)
+    result = train(recipe, tmp_path / "killed", resume=True, quiet=True)
+    assert result.dense == expected.dense
+    assert model_bytes(tmp_path / "killed") == model_bytes(tmp_path / "whole")
 
 
 @pytest.mark.slow

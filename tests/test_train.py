@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
 from training import TINY, tiny
 
 import pcshrink as pcs
-from pcshrink.errors import ConfigError
+from pcshrink.errors import ConfigError, ShrinkError
+from pcshrink.models import create
 from pcshrink.train import reshape
 from pcshrink.train.again import evaluate_saved
 from pcshrink.train.boundary import Boundary
@@ -24,6 +26,7 @@ from pcshrink.train.optim import start_average, update_average_
 from pcshrink.train.phases import Timetable
 from pcshrink.train.recipe import EpochsSection, OptimizerSection
 from pcshrink.train.run import train
+from pcshrink.train.weights import load_weights_
 
 
 @pytest.fixture(autouse=True)
@@ -142,7 +145,10 @@ def rows(folder: Path) -> list[dict[str, Any]]:
             "optimizer": {"name": "adamw", "lr": 0.003, "clip": 1.0, "accumulate": 2, "schedule": "step"},
             "shrink__allocation": "global",
         },
-        {"shrink": {"ratio": 0.5, "align": 4}, "distill": {"loss": "mse"}, "epochs": {"shrink": 2, "settle": 1}},
+        {
+            "shrink": {"ratio": 0.5, "align": 4}, "distill": {"loss": "mse"},
+            "epochs": {"dense": 1, "shrink": 2, "settle": 1},
+        },
     ],
     ids=["masked", "ema-mixup", "adamw-global", "ratio-mse"],
 )  # fmt: skip
@@ -224,9 +230,11 @@ def test_weights_of_a_dense_run_start_a_shrinking_one(tmp_path: Path) -> None:
     recipe = tiny(model=model, epochs={"shrink": 1, "settle": 1}, shrink__gates="keep")
     result = train(recipe, tmp_path / "small", quiet=True)
     assert result.dense["error"] == dense.compact["error"]
+    again = create("digitsnet", num_classes=10, widths=(8, 8, 16))
+    load_weights_(again, tmp_path / "small" / "dense.safetensors")  # what a run keeps is what a run may start from
+    assert torch.equal(again.state_dict()["fc.weight"], load_file(weights)["fc.weight"])
 
 
-@pytest.mark.train
 @pytest.mark.train
 def test_a_cut_network_is_trained_on_and_resumed(tmp_path: Path) -> None:
     plain = train(tiny(shrink=None, distill=None, epochs={"dense": 1}), tmp_path / "dense", quiet=True)
@@ -259,6 +267,8 @@ def test_truncation_cuts_as_much_as_the_budget_asks_for(tmp_path: Path, monkeypa
     shrink = {"budget": {"madds": 0.7}, "method": "truncate", "compact_every": 1}
     result = train(tiny(shrink=shrink, distill=None), tmp_path, quiet=True)
     assert alive == [result.widths]
+    assert result.cut is not None
+    assert result.cut["highest_selected"] is None  # nothing is pushed to zero first, so nothing is said about it
 
 
 @pytest.mark.train
@@ -275,12 +285,52 @@ def test_an_impossible_budget_is_refused_before_training(tmp_path: Path, monkeyp
         train(tiny(shrink={"budget": {"madds": 0.001}}), tmp_path, quiet=True)
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"shrink": {"budget": {"params": 1e9}}}, "no less than what the dense network costs"),
+        ({"distill": {"teacher": "digitsnet"}}, r"distill\.teacher needs distill\.weights"),
+        ({"distill": {"teacher": "digitsnet", "weights": "nowhere.safetensors"}}, "nowhere.safetensors"),
+        ({"distill": {"teacher": "dense"}, "epochs": {"shrink": 1}, "shrink": {}}, "dense has learned nothing"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_training(
+    changes: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Loop, "_step", lambda *args: pytest.fail("it trained"))
+    with pytest.raises(ShrinkError, match=message):
+        train(tiny(**changes), tmp_path, quiet=True)
+
+
+def test_a_teacher_must_know_the_same_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Loop, "_step", lambda *args: pytest.fail("it trained"))
+    other = create("digitsnet", num_classes=7)
+    save_file(other.state_dict(), tmp_path / "seven.safetensors")
+    teacher = {"teacher": "digitsnet", "args": {"num_classes": 7}, "weights": str(tmp_path / "seven.safetensors")}
+    with pytest.raises(ConfigError, match=r"scores of shape \(7,\), but the data have 10 classes"):
+        train(tiny(distill=teacher), tmp_path / "run", quiet=True)
+
+
+@pytest.mark.train
+def test_a_builder_that_takes_no_number_of_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_digits.py").write_text(
+        "from pcshrink.models import create\n\n\n"
+        "def build(width=8):\n    return create('digitsnet', widths=(width,) * 3)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    recipe = tiny(
+        model={"name": "own_digits:build", "args": {"width": 4}}, shrink=None, distill=None, epochs={"dense": 1}
+    )
+    result = train(recipe, tmp_path / "run", quiet=True)
+    assert evaluate_saved(tmp_path / "run", trust=True)["error"] == result.compact["error"]
+
+
 @pytest.mark.train
 def test_bfloat16_and_tensorboard(tmp_path: Path) -> None:
     train_changes = {"precision": "bf16"}
     output = {"latency": False, "tensorboard": True}
-    result = train(tiny(train=train_changes, output=output, epochs={"shrink": 1, "settle": 1}, shrink__gates="keep"),
-                   tmp_path, quiet=True)  # fmt: skip
+    changes = {"epochs": {"shrink": 1, "settle": 1}, "shrink__gates": "keep", "distill": None}
+    result = train(tiny(train=train_changes, output=output, **changes), tmp_path, quiet=True)
     assert list((tmp_path / "tensorboard").iterdir())
     small = pcs.load(tmp_path / "model")
     assert all(p.dtype == torch.float32 for p in small.parameters())

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -45,3 +47,18 @@ def test_two_processes_give_what_one_gives(tmp_path: Path) -> None:
     for name, tensor in first.items():
         spread = float((tensor.double() - second[name].double()).abs().max())
         assert spread <= 1e-6 * max(float(tensor.double().abs().max()), 1.0), (name, spread)
+
+
+def test_two_processes_save_and_stop_together(tmp_path: Path) -> None:
+    recipe, out = tmp_path / "tiny.yaml", tmp_path / "out"
+    recipe.write_text(yaml.safe_dump(TINY | {"epochs": {"dense": 1000, "shrink": 1, "settle": 1}}))
+    command = [sys.executable, "-m", "pcshrink.cli", "train", str(recipe), "--out", str(out), "--devices", "2"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not (out / "metrics.jsonl").is_file() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    _, log = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM, log
+    assert "a checkpoint is written. Go on with: pcshrink train" in log

@@ -84,17 +84,24 @@ def _train(recipe: Any, folder: Path, *, resume: bool, quiet: bool, again: str) 
 
 
 def _launch(devices: int) -> None:
-    """Run this very command in several processes, and end with their exit code."""
+    """Run this very command in several processes, and end with their exit code, or as a signal says."""
+    import signal
     import subprocess
 
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={devices}"]
     environment = {"OMP_NUM_THREADS": "1"} | dict(os.environ)
     process = subprocess.Popen([*command, "-m", "pcshrink.cli", *sys.argv[1:]], env=environment)
-    while True:
-        try:
-            raise typer.Exit(process.wait())
-        except KeyboardInterrupt:
-            continue  # the processes got it too, and save
+    caught = []
+
+    def pass_on(signum: int, _: Any) -> None:
+        caught.append(signum)
+        if signum == signal.SIGTERM:  # an interrupt from the keyboard reaches all processes by itself
+            process.send_signal(signum)
+
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, pass_on)
+    code = process.wait()
+    raise typer.Exit(128 + caught[0] if caught and code else code)
 
 
 @app.command()
@@ -121,7 +128,7 @@ def demo(
 
     folder = out or Path(tempfile.mkdtemp(prefix="pcshrink-demo-"))
     typer.echo("A small residual network learns 1,437 handwritten digits, then loses 60 % of its multiply-adds.")
-    _train(load_recipe("digits"), folder, resume=False, quiet=quiet, again=f"pcshrink train digits --out {folder}")
+    _train(load_recipe("digits"), folder, resume=False, quiet=quiet, again=_again("digits", [], folder, 1))
     typer.echo(f"\nTry it: pcshrink eval {folder} --data digits")
 
 

@@ -6,10 +6,12 @@ import copy
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from pcshrink.errors import ConfigError
 from pcshrink.profile import profile
+from pcshrink.runtime.run import check_runtime
 from pcshrink.shrinker import Shrinker
 from pcshrink.train import reshape
 from pcshrink.train.budget import Budget, allocate, check, cost_model
@@ -19,7 +21,7 @@ from pcshrink.train.cost_model import CostModel
 from pcshrink.train.evaluate import Score, evaluate
 from pcshrink.train.objective import Objective
 from pcshrink.train.phases import FROZEN_FROM, RAISE_FROM, Timetable
-from pcshrink.train.recipe import BudgetSection
+from pcshrink.train.recipe import BudgetSection, DistillSection
 from pcshrink.train.session import Session, blank_model, make_model
 from pcshrink.train.weights import load_weights_
 
@@ -85,6 +87,10 @@ class Boundary:
         """Attach to a copy, to refuse what cannot work before any training."""
         if self.settings is None or self.timetable.phase(0) != "dense":
             return
+        if self.recipe.distill is not None and self.recipe.distill.teacher != "dense":
+            self._named_teacher(self.recipe.distill)
+        if self.settings.latency_budget is not None:
+            check_runtime(self.settings.latency_budget.runtime)
         session = copy.copy(self.session)
         shrinker = session.attach()
         if self.settings.cost_budget is not None:
@@ -139,7 +145,7 @@ class Boundary:
 
     def _keep_dense(self, model: nn.Module) -> None:
         if self.session.fabric.is_global_zero:
-            save_state(self.dense_file, {"model": dict(model.state_dict())})
+            save_state(self.dense_file, dict(model.state_dict()))
         self.session.fabric.barrier()
 
     def _measure(self) -> None:
@@ -151,19 +157,27 @@ class Boundary:
         section = self.recipe.distill
         if section is None:
             return
-        classes = self.session.data.num_classes
         if section.teacher == "dense":
-            teacher = blank_model(self.recipe, classes)
-            teacher.load_state_dict(load_state(self.dense_file)["model"])
+            teacher = blank_model(self.recipe, self.session.data.num_classes)
+            teacher.load_state_dict(load_state(self.dense_file))
+            teacher = self.session.place(teacher).eval()
         else:
-            teacher = make_model(section.teacher, section.args, classes, pretrained=section.pretrained)
-            if section.weights is not None:
-                load_weights_(teacher, section.weights)
-            elif not section.pretrained:
-                message = f"distill.teacher {section.teacher!r} needs weights (distill.weights or pretrained: true)"
-                raise ConfigError(message)
-        teacher.requires_grad_(False)
-        self.objective.teacher = self.session.place(teacher).eval()
+            teacher = self._named_teacher(section)
+        self.objective.teacher = teacher.requires_grad_(False)
+
+    def _named_teacher(self, section: DistillSection) -> nn.Module:
+        classes = self.session.data.num_classes
+        teacher, _ = make_model(section.teacher, section.args, classes, pretrained=section.pretrained)
+        if section.weights is not None:
+            load_weights_(teacher, section.weights)
+        teacher = self.session.place(teacher).eval()
+        with torch.no_grad():
+            shape = tuple(teacher(self.session.example).shape)
+        if shape != (len(self.session.example), classes):
+            given = f"scores of shape {shape[1:]}, but the data have {classes} classes"
+            message = f"distill.teacher {section.teacher!r} gives {given}"
+            raise ConfigError(message)
+        return teacher
 
     def before_step(self, place: float) -> None:
         """Blend the gates, if they are to be folded."""
@@ -218,7 +232,7 @@ class Boundary:
             running = {g.name: g.running for g in self.session.shrinker.groups}
             widths = self.session.fabric.broadcast(allocate(self.budget, self.costs, self.settings, running))
             self.session.aim(widths)
-        if share >= RAISE_FROM and reshape.alive_above(self.session) > self.settings.threshold:
+        if share >= RAISE_FROM and (reshape.alive_above(self.session) or 0.0) > self.settings.threshold:
             self.session.shrinker.lam_base *= self.settings.raise_rate
         every = self.settings.compact_every
         frozen = self.settings.allocation == "uniform" or share > FROZEN_FROM
@@ -235,7 +249,7 @@ class Boundary:
         keep = reshape.final_keep(session)
         plan = session.shrinker.plan(keep)
         gated = evaluate(session.model, session.data.val, session.fabric)
-        leak = reshape.largest_salience(session.model, plan, session.data.val.batches())
+        leak = reshape.leak(session, session.model, plan)
         reshape.mask_(session, keep)
         masked = evaluate(session.model, session.data.val, session.fabric)
         at_cut = {"gated_error": gated.error, "masked_error": masked.error, "leak": leak, "highest_selected": highest}
@@ -246,7 +260,7 @@ class Boundary:
             at_cut["compact_error"] = evaluate(session.model, session.data.val, session.fabric).error
             self._measure()
         self.facts["cut"] = at_cut
-        if highest > self.settings.threshold:
+        if highest is not None and highest > self.settings.threshold:
             self.console.say(
                 f"note: a selected channel still had a salience of {highest:.3f} when it was cut; more epochs.shrink, "
                 "a larger shrink.strength or raise_rate would bring it to 0 first"

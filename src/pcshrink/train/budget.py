@@ -35,9 +35,19 @@ class Budget:
 
     @classmethod
     def of(cls, section: BudgetSection, shrinker: Shrinker, example_input: Any) -> Budget:
-        """Turn a share into a number; the model must still have its original widths."""
+        """Turn a share into a number; the model must still have its original widths.
+
+        Raises:
+            ConfigError: The limit allows the whole network.
+        """
         dense = cost_of(shrinker.model, example_input, section.metric, section.convention)
         limit = section.amount * dense if section.amount <= 1 else section.amount
+        if limit >= dense:
+            message = (
+                f"shrink.budget.{section.metric}: {limit:,.0f} is no less than what the dense network costs, "
+                f"{dense:,.0f} ({section.convention} convention), so nothing would shrink"
+            )
+            raise ConfigError(message)
         return cls(section, limit, float(dense))
 
     @property

@@ -88,7 +88,9 @@ def describe(row: dict[str, Any]) -> str:
     if row.get("error") is not None:
         parts.append(f"error {row['error']:.2f} %")
     if row.get("R") is not None:
-        parts.append(f"lambda {row['lambda']:.2e}  R {row['R']:.2f}  highest selected {row['highest_selected']:.3f}")
+        parts.append(f"lambda {row['lambda']:.2e}  R {row['R']:.2f}")
+    if row.get("highest_selected") is not None:
+        parts.append(f"highest selected {row['highest_selected']:.3f}")
     if row.get("madds") is not None:
         parts.append(f"madds {row['madds'] / 1e6:.2f} M ({100 * row['madds_share']:.1f} %)  dead {row['dead']}")
     parts.append(f"lr {row['lr']:.4g}  {row['seconds']:.1f} s")

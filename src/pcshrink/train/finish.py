@@ -22,7 +22,7 @@ from pcshrink.train import reshape
 from pcshrink.train.boundary import Boundary
 from pcshrink.train.evaluate import Score, evaluate
 from pcshrink.train.result import Result
-from pcshrink.train.session import Session, blank_model
+from pcshrink.train.session import Session, blank_model, make_model
 from pcshrink.train.sync_norm import unsynchronise_
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ def finish(session: Session, boundary: Boundary, folder: Path) -> Result:
     score = _score(final, session)
     result = Result(folder, folder / "model", dict(boundary.facts["dense"]), {}, cut)
     result.compact = _costs(final, session.example) | {"error": score.error, "loss": score.loss}
-    if plan is None:
+    if session.recipe.shrink is None and plan is None:
         result.dense |= {"error": score.error, "loss": score.loss}
     if boundary.budget is not None:
         budget = boundary.budget
@@ -69,7 +69,7 @@ def _final_network(session: Session, cut: dict[str, Any] | None) -> tuple[nn.Mod
     small = compact(best, plan, session.example, gates=settings.gates)
     assert cut is not None
     cut["final_masked_error"] = _score(best, session).error
-    cut["final_leak"] = reshape.largest_salience(best, plan, session.data.val.batches())
+    cut["final_leak"] = reshape.leak(session, best, plan)
     for gate in find_gates(best).values():
         gate.masked = False
     cut["final_gated_error"] = _score(best, session).error
@@ -124,7 +124,7 @@ def _measure(result: Result, session: Session, final: nn.Module) -> None:
 
 def _write(result: Result, session: Session, final: nn.Module, plan: PrunePlan | None) -> None:
     recipe = session.recipe
-    arguments = {"num_classes": session.data.num_classes, **recipe.model.args}
+    _, arguments = make_model(recipe.model.name, recipe.model.args, session.data.num_classes)
     metrics = {"error": result.compact["error"], "dense": result.dense, "compact": result.compact}
     path = save(
         result.model_dir, final, plan, _builder(recipe.model.name), builder_args=arguments,

@@ -52,6 +52,7 @@ class Loop:
         self.sums: dict[str, float] = {}
         self.skips = self.rollbacks = 0
         self.lr_scale = 1.0
+        self.resumed = False
         self._saved_at = time.monotonic()
 
     def state(self) -> dict[str, Any]:
@@ -75,6 +76,8 @@ class Loop:
         self.boundary.load(state["boundary"])
         self.session.load(state["session"])
         self.boundary.resume()
+        self._set_pace()
+        self.resumed = True
         if self.fabric.global_rank == 0:
             set_random_state(state["random"])
         else:  # the checkpoint is the first process's
@@ -96,7 +99,7 @@ class Loop:
             DivergedError: The loss is not finite and stays so.
         """
         self.console.start(self.epoch * self.batches + self.batch, self.timetable.total * self.batches)
-        if self.step == 0 and self.epoch == 0 and self.batch == 0:
+        if not self.resumed:
             self.boundary.enter(0)
             self.save()
         while self.epoch < self.timetable.total:
@@ -143,12 +146,8 @@ class Loop:
     def _step(self, group: list[tuple[Tensor, Tensor, int]]) -> str:
         """One optimizer step over some batches; "done", "skipped" or "rolled back"."""
         session, shrinker = self.session, self.session.shrinker
-        place = self.epoch + self.batch / self.batches
         phase = self.timetable.phase(self.epoch)
-        lr = self.timetable.lr(place) * self.lr_scale
-        for options in session.optimizer.param_groups:
-            options["lr"] = lr
-        self.boundary.before_step(place)
+        lr = self._at(self.epoch, self.batch)
         totals = {"loss": 0.0, "R": 0.0}
         for index, (images, labels, number) in enumerate(group):
             with self.fabric.no_backward_sync(session.wrapped, enabled=index + 1 < len(group)):
@@ -182,6 +181,22 @@ class Loop:
             self.sums[name] = self.sums.get(name, 0.0) + value
         return "done"
 
+    def _at(self, epoch: int, batch: int) -> float:
+        """Set learning rate and gates for the step that begins with this batch; the learning rate."""
+        place = epoch + batch / self.batches
+        lr = self.timetable.lr(place) * self.lr_scale
+        for options in self.session.optimizer.param_groups:
+            options["lr"] = lr
+        self.boundary.before_step(place)
+        return lr
+
+    def _set_pace(self) -> None:
+        """After loading: be as the last step left it, in case an evaluation comes before the next one."""
+        done = self.epoch * self.batches + self.batch
+        if done:
+            epoch, batch = divmod(done - 1, self.batches)
+            self._at(epoch, batch - batch % self.recipe.optimizer.accumulate)
+
     def _forward(self, images: Tensor, labels: Tensor, number: int, *, pushing: bool) -> tuple[Tensor, float]:
         session = self.session
         images = images.to(session.dtype)
@@ -200,16 +215,20 @@ class Loop:
         norm = torch.nn.utils.get_total_norm(gradients)
         # With a loss scaler infinite gradients are ordinary; it skips such steps by itself.
         scaled = self.recipe.train.precision == "fp16"
-        fine = math.isfinite(loss) and (scaled or bool(norm.isfinite()))
+        return not self._anywhere(not (math.isfinite(loss) and (scaled or bool(norm.isfinite()))))
+
+    def _anywhere(self, true_here: bool) -> bool:
+        """Whether something holds in any process; all must ask."""
         if self.fabric.world_size == 1:
-            return fine
-        return float(self.fabric.all_reduce(torch.tensor(float(not fine)), reduce_op="sum")) == 0
+            return true_here
+        votes = torch.tensor(float(true_here), device=self.fabric.device)
+        return float(self.fabric.all_reduce(votes, reduce_op="sum")) > 0
 
     def _trouble(self, loss: float, lr: float) -> str:
         """Skip a step; go back to the last checkpoint when several are bad or the network itself is."""
         self.skips += 1
         buffers = (b for b in self.session.model.buffers() if b.is_floating_point())
-        broken = not all(bool(b.isfinite().all()) for b in buffers)
+        broken = self._anywhere(not all(bool(b.isfinite().all()) for b in buffers))
         self.console.say(f"step {self.step}: loss {loss} or its gradient is not finite; the step is skipped")
         if self.skips <= MOST_SKIPS and not broken:
             return "skipped"
@@ -248,7 +267,9 @@ class Loop:
         turn = last or self.timetable.phase(self.epoch + 1) != phase
         score = None
         if turn or (self.epoch + 1) % self.recipe.output.eval_every == 0:
-            score = evaluate(self.session.best, self.session.data.val, self.fabric, self._check_stop)
+            # Several processes may have different numbers of batches, so they cannot ask each other in between.
+            check = self._check_stop if self.fabric.world_size == 1 else None
+            score = evaluate(self.session.best, self.session.data.val, self.fabric, check)
         means = self._means()
         row: dict[str, Any] = {
             "epoch": self.epoch,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Ratio = Annotated[float, Field(gt=0, lt=1)]
@@ -321,30 +321,29 @@ class Recipe(Section):
     distill: DistillSection | None = None
     output: OutputSection = OutputSection()
 
-    @field_validator("epochs")
-    @classmethod
-    def _some_epochs(cls, epochs: EpochsSection) -> EpochsSection:
-        if epochs.total == 0:
-            message = "at least one phase must last an epoch"
-            raise ValueError(message)
-        return epochs
-
     @model_validator(mode="after")
     def _phases_fit(self) -> Recipe:
-        pushed = self.epochs.warmup + self.epochs.shrink + self.epochs.settle
-        if self.shrink is None and pushed:
-            message = "epochs.warmup, shrink and settle need a shrink section; a plain run has epochs.dense only"
-            raise ValueError(message)
-        if self.shrink is None and self.distill is not None and self.distill.teacher == "dense":
-            message = "distill.teacher: dense is the network before it shrinks; a plain run needs another teacher"
-            raise ValueError(message)
-        if self.shrink is not None and self.model.start is not None:
-            message = "model.start is trained on as it is; remove the shrink section, or start from dense weights"
-            raise ValueError(message)
-        if self.shrink is not None and not self.epochs.shrink:
-            message = "epochs.shrink must be at least 1 with a shrink section; remove the section for a plain run"
-            raise ValueError(message)
-        if self.shrink is not None and self.shrink.gates == "fold" and not self.epochs.settle:
-            message = "shrink.gates: fold blends during the settling phase; set epochs.settle, or gates: keep"
-            raise ValueError(message)
+        epochs, shrink, distill, plain = self.epochs, self.shrink, self.distill, self.shrink is None
+        from_dense = distill is not None and distill.teacher == "dense"
+        learned = epochs.dense or self.model.weights is not None or self.model.pretrained
+        wrong = [
+            (epochs.total == 0, "epochs: at least one phase must last an epoch"),
+            (plain and epochs.warmup + epochs.shrink + epochs.settle,
+             "epochs.warmup, shrink and settle need a shrink section; a plain run has epochs.dense only"),
+            (plain and from_dense,
+             "distill.teacher: dense is the network before it shrinks; a plain run needs another teacher"),
+            (from_dense and not learned,
+             "distill.teacher: dense has learned nothing; set epochs.dense, model.weights or model.pretrained"),
+            (distill is not None and not from_dense and distill.weights is None and not distill.pretrained,
+             "distill.teacher needs distill.weights or distill.pretrained: true, unless it is dense"),
+            (shrink is not None and self.model.start is not None,
+             "model.start is trained on as it is; remove the shrink section, or start from dense weights"),
+            (shrink is not None and not epochs.shrink,
+             "epochs.shrink must be at least 1 with a shrink section; remove the section for a plain run"),
+            (shrink is not None and shrink.gates == "fold" and not epochs.settle,
+             "shrink.gates: fold blends during the settling phase; set epochs.settle, or gates: keep"),
+        ]  # fmt: skip
+        for holds, message in wrong:
+            if holds:
+                raise ValueError(message)
         return self

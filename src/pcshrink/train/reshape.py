@@ -22,12 +22,16 @@ log = logging.getLogger(__name__)
 LONG_DEAD = 1e-6
 
 
-def alive_above(session: Session) -> float:
-    """The highest running salience among the channels that are being pushed down."""
+def alive_above(session: Session) -> float | None:
+    """The highest running salience among the channels that are being pushed down.
+
+    None for the methods that push none down to zero before they are cut: truncation and the lasso.
+    """
     assert session.shrinker is not None
-    highest = [
-        float(group.running[lowest(group.running, group.k)].max()) for group in session.shrinker.groups if group.k
-    ]
+    if session.shrinker.config.method != "shrink":
+        return None
+    selected = session.shrinker.selected()
+    highest = [float(g.running[selected[g.name]].max()) for g in session.shrinker.groups if selected[g.name].any()]
     return max(highest, default=0.0)
 
 
@@ -43,7 +47,7 @@ def dead_now(session: Session) -> dict[str, Tensor]:
 def final_keep(session: Session) -> dict[str, Tensor]:
     """For each group what stays at the end of the shrinking phase: all but the k lowest.
 
-    Without a budget, channels that are dead although nobody asked for it leave as well.
+    With ``scope: global`` and the lasso, which fix no k for a group: all that are not dead.
     """
     assert session.shrinker is not None
     assert session.recipe.shrink is not None
@@ -110,9 +114,17 @@ def fold_(session: Session) -> None:
     session.prepare(memory)
 
 
+def leak(session: Session, model: nn.Module, plan: PrunePlan) -> float:
+    """The largest salience that any evaluation image gives to a channel that the plan removes."""
+    worst = largest_salience(model, plan, session.data.val.batches())
+    if session.fabric.world_size == 1:
+        return worst
+    return float(session.fabric.all_reduce(torch.tensor(worst, device=session.fabric.device), reduce_op="max"))
+
+
 @torch.no_grad()
 def largest_salience(model: nn.Module, plan: PrunePlan, batches: Any) -> float:
-    """The leak: the largest salience any input gives to a channel that the plan removes."""
+    """The largest salience any of this process's inputs gives to a channel that the plan removes."""
     gates, worst, handles = find_gates(model), 0.0, []
 
     def watch(dead: Tensor) -> Any:

@@ -205,7 +205,7 @@ def build_model(recipe: Recipe, num_classes: int) -> tuple[nn.Module, PrunePlan 
     """
     section = recipe.model
     torch.manual_seed(recipe.seed)
-    model = make_model(section.name, section.args, num_classes, pretrained=section.pretrained)
+    model, _ = make_model(section.name, section.args, num_classes, pretrained=section.pretrained)
     if section.weights is not None:
         load_weights_(model, section.weights)
     if section.start is None:
@@ -223,15 +223,18 @@ def blank_model(recipe: Recipe, num_classes: int) -> nn.Module:
     return build_model(recipe.model_copy(update={"model": section}), num_classes)[0]
 
 
-def make_model(name: str, args: dict[str, Any], num_classes: int, *, pretrained: bool) -> nn.Module:
-    """A model by name with an output for each class."""
+def make_model(
+    name: str, args: dict[str, Any], num_classes: int, *, pretrained: bool = False
+) -> tuple[nn.Module, dict[str, Any]]:
+    """A model by name with an output for each class, and the arguments it was made with."""
+    arguments = {"num_classes": num_classes, **args}
     try:
-        return create(name, pretrained=pretrained, **{"num_classes": num_classes, **args})
+        return create(name, pretrained=pretrained, **arguments), arguments
     except ConfigError as error:
         own_code = ":" in name and name.partition(":")[0] not in ("pcshrink", "torchvision", "timm")
         if not own_code or "num_classes" not in str(error):
             raise
-    return create(name, pretrained=pretrained, **args)
+    return create(name, pretrained=pretrained, **args), dict(args)
 
 
 def _load(model: nn.Module, state: dict[str, Tensor]) -> None:

@@ -267,6 +267,7 @@ def test_truncation_cuts_as_much_as_the_budget_asks_for(tmp_path: Path, monkeypa
     shrink = {"budget": {"madds": 0.7}, "method": "truncate", "compact_every": 1}
     result = train(tiny(shrink=shrink, distill=None), tmp_path, quiet=True)
     assert alive == [result.widths]
+    assert evaluate_saved(tmp_path)["error"] == result.compact["error"]
     assert result.cut is not None
     assert result.cut["highest_selected"] is None  # nothing is pushed to zero first, so nothing is said about it
 

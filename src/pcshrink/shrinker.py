@@ -154,7 +154,7 @@ class Shrinker:
         """The ablation: the lowest entries of every gate are cut in the forward pass."""
         share = {name: g.k / g.channels for g in self.groups for name in g.gates}
         for name, gate in self.gates.items():
-            gate.truncated = round(share[name] * gate.spec.channels)
+            gate.truncated = round(share[name] * gate.spec.channels) or None
 
     def _k(self, group: ChannelGroup) -> int:
         ratio = self._ratio(group.writers)

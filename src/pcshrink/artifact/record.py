@@ -194,7 +194,7 @@ def _gate(data: Mapping[str, Any]) -> GateState:
         spec=spec,
         masked=_of(bool, data["masked"]),
         blend=float(data["blend"]),
-        truncated=None if truncated is None else _axis(truncated),
+        truncated=_axis(truncated) if truncated is not None and _of(int, truncated) else None,
     )
 
 

@@ -45,7 +45,10 @@ millions for one image, counted as layers (convolutions and linear layers) and a
 [metrics](metrics.md)); salience generators, where they stay, are included. Latency: onnxruntime, one image, one
 thread, milliseconds and share of the dense network; all networks of a kind are timed side by side in one run. Epochs:
 those of the dense start + own. Minutes: of the own epochs, on one core of a machine whose other core trained as well;
-some rows ran with faster kernels than others, so minutes say what a row took, not which method is quicker.
+minutes say what a row took, not which method is quicker. resnet20-dense, resnet20-pcs and resnet20-tp-group-norm were
+trained with PyTorch's own kernels; the other rows with faster C kernels for norms, gates and ReLUs in bfloat16 that are
+not part of pcshrink: the same sums, rounded differently. Without them the commands below take up to twice as long and
+end at slightly other errors, so gaps between the two kinds of rows also contain that difference.
 Torch-Pruning cuts in one step by its importance, without its regularisers; then the network is trained on.
 
 | name | method | error | params | madds, layers | madds, paper | mem_access, M | latency | epochs | seed | minutes |

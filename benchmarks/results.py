@@ -44,11 +44,11 @@ Error: on the 10,000 test images after the last epoch, in per cent, of the compa
 millions for one image, counted as layers (convolutions and linear layers) and as the paper counts (see
 [metrics](metrics.md)); salience generators, where they stay, are included. Latency: onnxruntime, one image, one
 thread, milliseconds and share of the dense network; all networks of a kind are timed side by side in one run. Epochs:
-those of the dense start + own. Minutes: of the own epochs, on one core of a machine whose other core trained as well;
-minutes say what a row took, not which method is quicker. resnet20-dense, resnet20-pcs and resnet20-tp-group-norm were
-trained with PyTorch's own kernels; the other rows with faster C kernels for norms, gates and ReLUs in bfloat16 that are
-not part of pcshrink: the same sums, rounded differently. Without them the commands below take up to twice as long and
-end at slightly other errors, so gaps between the two kinds of rows also contain that difference.
+those of the dense start + own; compare rows of equal epochs. Minutes: of the own epochs, on one core of a machine whose
+other core trained as well; minutes say what a row took, not which method is quicker. resnet20-dense was trained with
+PyTorch's own kernels; the other rows with faster C kernels in bfloat16 that are not part of pcshrink (norms, gates and
+ReLUs, and in the rows of 100 epochs convolutions too): bfloat16 products and float32 sums as PyTorch's, rounded
+at other places. Without them the commands below take about twice as long and end at slightly other errors.
 Torch-Pruning cuts in one step by its importance, without its regularisers; then the network is trained on.
 
 | name | method | error | params | madds, layers | madds, paper | mem_access, M | latency | epochs | seed | minutes |
@@ -168,7 +168,8 @@ def _winners(rows: list[dict[str, Any]]) -> list[str]:
     for network in dict.fromkeys(row["network"] for row in rows):
         ours = [r for r in rows if r["network"] == network and r["name"].endswith("-pcs")]
         peers = [r for r in rows if r["network"] == network and r["method"].startswith("Torch-Pruning")]
-        if ours and peers:
+        peers = [r for r in peers if ours and r["epochs"] == ours[0]["epochs"]]
+        if peers:
             best = min(peers, key=lambda row: row["error"])
             others = f"the best of {len(peers)} pruners" if len(peers) > 1 else "a pruner"
             gap = best["error"] - ours[0]["error"]

@@ -47,9 +47,9 @@ thread, milliseconds and share of the dense network; all networks of a kind are 
 those of the dense start + own; compare rows of equal epochs. Minutes: of the own epochs, on one core of a machine whose
 other core trained as well; minutes say what a row took, not which method is quicker. resnet20-dense was trained with
 PyTorch's own kernels; the other rows with faster C kernels in bfloat16 that are not part of pcshrink: for norms, gates
-and ReLUs, and for convolutions too in all of resnet20-tp-bn-scale, in resnet20-pcs from epoch 23 and in
-resnet20-tp-group-norm from epoch 26 on. Products are bfloat16 and sums float32 as PyTorch's, rounded at other places.
-Without these kernels the commands below take about twice as long and end at slightly other errors.
+and ReLUs, and for convolutions too except in resnet32-dense, in the first 22 epochs of resnet20-pcs and in the first 25
+of resnet20-tp-group-norm. Products are bfloat16 and sums float32 as PyTorch's, rounded at other places. Without these
+kernels the commands below take about twice as long and end at slightly other errors.
 Torch-Pruning cuts in one step by its importance, without its regularisers; then the network is trained on.
 
 | name | method | error | params | madds, layers | madds, paper | mem_access, M | latency | epochs | seed | minutes |

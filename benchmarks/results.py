@@ -40,15 +40,16 @@ TEXT = """# Results on CIFAR-10
 
 Written by `python benchmarks/results.py table` from the files in `zoo/`.
 
-Error: on the 10,000 test images after the last epoch, in per cent, of the compact network in float32. Madds in
-millions for one image, counted as layers (convolutions and linear layers) and as the paper counts (see
-[metrics](metrics.md)); salience generators, where they stay, are included. Latency: onnxruntime, one image, one
-thread, milliseconds and share of the dense network; all networks of a kind are timed side by side in one run. Epochs:
-those of the dense start + own; compare rows of equal epochs. Minutes: of the own epochs, on one core of a machine whose
-other core trained as well; minutes say what a row took, not which method is quicker. resnet20-dense was trained with
-PyTorch's own kernels; the other rows with faster C kernels in bfloat16 that are not part of pcshrink: for norms, gates
-and ReLUs, and for convolutions too except in resnet32-dense, in the first 22 epochs of resnet20-pcs and in the first 25
-of resnet20-tp-group-norm. Products are bfloat16 and sums float32 as PyTorch's, rounded at other places. Without these
+Error: on the 10,000 test images after the last epoch, in per cent, of the compact network in float32; the epochs in
+`log.jsonl` are evaluated in the precision of the training, bfloat16, and differ by up to 0.11 points. Madds in millions
+for one image, counted as layers (convolutions and linear layers) and as the paper counts (see [metrics](metrics.md));
+salience generators, where they stay, are included. Latency: onnxruntime, one image, one thread, milliseconds and share
+of the dense network; all networks of a kind are timed side by side in one run. Epochs: those of the dense start + own;
+compare rows of equal epochs. Minutes: of the own epochs, on one core of a machine whose other core trained as well;
+minutes say what a row took, not which method is quicker. resnet20-dense was trained with PyTorch's own kernels; the
+other rows with faster C kernels in bfloat16 that are not part of pcshrink: for norms, gates and ReLUs, and for
+convolutions too except in resnet32-dense, in the first 22 epochs of resnet20-pcs and in the first 25 of
+resnet20-tp-group-norm. Products are bfloat16 and sums float32 as PyTorch's, rounded at other places. Without these
 kernels the commands below take about twice as long and end at slightly other errors.
 Torch-Pruning cuts in one step by its importance, without its regularisers; then the network is trained on.
 

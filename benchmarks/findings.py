@@ -48,7 +48,7 @@ def gates_after_sums() -> None:
     import dataclasses
 
     from pcshrink import shrinker
-    from pcshrink.surgery.channels import Site
+    from pcshrink.coupling.units import Site
 
     discover = shrinker.discover
 
@@ -137,7 +137,7 @@ def main() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == [AFTER]:
-        from pcshrink.cli import main as pcshrink_main
+        from pcshrink.cli.main import main as pcshrink_main
 
         gates_after_sums()
         del sys.argv[1]

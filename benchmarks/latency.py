@@ -21,14 +21,14 @@ from torch import nn
 
 import pcshrink as pcs
 from pcshrink.artifact import load, save
-from pcshrink.method.select import count
+from pcshrink.measure.layers import Layer, layers_of, narrowed
+from pcshrink.measure.timing import Ratio, interleave, median_interval, paired_ratio, settled
+from pcshrink.measure.widths import measure_staircase
+from pcshrink.methods.select import count
 from pcshrink.models import create
-from pcshrink.profile.layer_table import Layer, layers_of, narrowed
-from pcshrink.profile.staircase import measure_staircase
-from pcshrink.profile.timing import Ratio, interleave, median_interval, paired_ratio, settled
 from pcshrink.runtime.run import ready, use_threads
-from pcshrink.surgery.attach import remove_gates_
-from pcshrink.surgery.compact import apply_plan
+from pcshrink.surgery.cut import apply_plan
+from pcshrink.surgery.gates import remove_gates_
 from pcshrink.surgery.plan import PrunePlan
 
 NETS = ("resnet18", "resnet34", "vgg16", "mobilenet_v2")

@@ -22,11 +22,11 @@ import torch
 from torch import Tensor, nn
 
 import pcshrink as pcs
+from pcshrink.graph.record import record
+from pcshrink.measure.timing import interleave
 from pcshrink.models import create
-from pcshrink.profile.timing import interleave
 from pcshrink.runtime.run import ready
-from pcshrink.surgery.compact import apply_plan
-from pcshrink.surgery.graph import record
+from pcshrink.surgery.cut import apply_plan
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ def within(
             small, plan = cut(model, example, gone)
             with torch.no_grad():
                 torch.testing.assert_close(small.eval()(example), theirs.eval()(example), rtol=1e-4, atol=1e-4)
-            seen[key] = pcshrink.profile(small, example, "paper").madds
+            seen[key] = pcshrink.measure(small, example, "paper").madds
             if seen[key] <= limit:
                 best = (small, plan, ratio)
         low, high = (low, ratio) if seen[key] <= limit else (ratio, high)
@@ -107,7 +107,7 @@ def main() -> None:
         small, plan, ratio = within(model, example, kind, options.madds, everywhere=options.everywhere)
         folder = options.out / kind
         pcshrink.save(folder, small, plan, f"pcshrink:{options.model}", builder_args={"num_classes": 10})
-        madds = pcshrink.profile(small, example, "paper").madds
+        madds = pcshrink.measure(small, example, "paper").madds
         widths = {name: len(kept) for name, kept in plan.groups.items()}
         print(f"{kind}: ratio {ratio:.3f}, {madds / 1e6:.2f} M madds, widths {widths} -> {folder}")
 

@@ -20,8 +20,8 @@ import yaml
 
 import pcshrink
 from pcshrink.data import DataConfig, load_dataset
+from pcshrink.measure.latency import compare
 from pcshrink.models import create
-from pcshrink.profile.latency import compare
 
 ROOT = Path(__file__).resolve().parent.parent
 ZOO, PAGE = ROOT / "zoo", ROOT / "docs" / "results.md"

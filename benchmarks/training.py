@@ -24,7 +24,7 @@ from pcshrink.data import DataConfig, ImageData
 from pcshrink.data.load import CIFAR10
 from pcshrink.models import create
 from pcshrink.train import run as running
-from pcshrink.train.library import check_recipe
+from pcshrink.train.recipe.read import check_recipe
 
 BATCH = 128
 

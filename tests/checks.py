@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 import pcshrink as pcs
-from pcshrink.surgery.attach import find_gates
-from pcshrink.surgery.graph import run, tensors
+from pcshrink.graph.model import run, tensors
+from pcshrink.surgery.gates import find_gates
 
 LIMIT = {torch.float32: 1e-5, torch.float64: 1e-12}
 

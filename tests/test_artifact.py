@@ -19,7 +19,7 @@ import pcshrink as pcs
 from pcshrink.artifact import load, load_weights, read, save
 from pcshrink.errors import CheckpointError, ConfigError, PlanMismatchError, ShrinkWarning
 from pcshrink.models import create
-from pcshrink.surgery.attach import find_gates
+from pcshrink.surgery.gates import find_gates
 
 pytestmark = pytest.mark.unit
 

@@ -13,7 +13,7 @@ import yaml
 from training import TINY, tiny
 
 from pcshrink import cli
-from pcshrink.train.library import recipe_names
+from pcshrink.train.recipe.read import recipe_names
 from pcshrink.train.run import train
 
 

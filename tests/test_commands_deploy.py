@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 import pcshrink as pcs
-from pcshrink.commands_deploy import register
+from pcshrink.cli.deploy import register
 from pcshrink.errors import ShrinkError
 from pcshrink.models import create
 

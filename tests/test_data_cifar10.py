@@ -18,9 +18,9 @@ import pytest
 import torch
 
 from pcshrink.data import cifar10, load_dataset, prepare_cifar10
-from pcshrink.data.cifar10 import load_cifar10
-from pcshrink.data.cifar10_pickle import read_pickled_batch
-from pcshrink.data.cifar10_read import BATCHES
+from pcshrink.data.cifar10.prepare import load_cifar10
+from pcshrink.data.cifar10.read import BATCHES
+from pcshrink.data.cifar10.unpickle import read_pickled_batch
 from pcshrink.errors import DataError
 
 pytestmark = pytest.mark.unit
@@ -300,7 +300,7 @@ class TestErrors:
             prepare(tmp_path)
 
     def test_huge_member(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("pcshrink.data.cifar10_read._LARGEST_FILE", 1000)
+        monkeypatch.setattr("pcshrink.data.cifar10.read._LARGEST_FILE", 1000)
         source = write_archive(tmp_path / "source", contents("binary"))
         with pytest.raises(DataError, match="too many for a CIFAR-10 batch"):
             prepare(tmp_path, source=source)

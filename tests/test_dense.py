@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import pcshrink as pcs
 from pcshrink.errors import VerificationError
-from pcshrink.surgery.attach import find_gates
+from pcshrink.surgery.gates import find_gates
 
 torchvision = pytest.importorskip("torchvision")
 detection = pytest.importorskip("torchvision.models.detection")

@@ -13,8 +13,8 @@ from nets import CASES, Case, settle_norms_
 from torch import Tensor, nn
 
 import pcshrink as pcs
-from pcshrink.surgery.attach import find_gates
-from pcshrink.surgery.graph import tensors
+from pcshrink.graph.model import tensors
+from pcshrink.surgery.gates import find_gates
 
 pytestmark = pytest.mark.equivalence
 
@@ -144,7 +144,7 @@ def test_deepcopy_after_a_training_pass(case: Case) -> None:
 
 
 def outputs_with_gradient(model: nn.Module, example: Any) -> list[Tensor]:
-    return [t for t in tensors(pcs.surgery.graph.run(model, example)) if t.requires_grad]
+    return [t for t in tensors(pcs.graph.model.run(model, example)) if t.requires_grad]
 
 
 @each_case

@@ -17,7 +17,7 @@ from pcshrink.errors import (
     TraceError,
     VerificationError,
 )
-from pcshrink.surgery.compact import apply_plan
+from pcshrink.surgery.cut import apply_plan
 
 EXAMPLE = torch.randn(2, 3, 8, 8)
 

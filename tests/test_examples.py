@@ -12,7 +12,7 @@ from types import ModuleType
 
 import pytest
 
-from pcshrink.surgery.attach import find_gates
+from pcshrink.surgery.gates import find_gates
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 LONGEST = 60

@@ -13,13 +13,13 @@ from torch import nn
 
 import pcshrink as pcs
 from pcshrink.errors import ConfigError
+from pcshrink.measure import latency_budget, layer_table, staircase, timing
+from pcshrink.measure.explain import explain, table_of
+from pcshrink.measure.latency import compare, latency
+from pcshrink.measure.layers import Layer, LayerTable, layers_of, narrowed
 from pcshrink.models import create
-from pcshrink.profile import latency_budget, layer_table, staircase, timing
-from pcshrink.profile.explain import explain, table_of
-from pcshrink.profile.latency import compare, latency
-from pcshrink.profile.layer_table import Layer, LayerTable, layers_of, narrowed
-from pcshrink.surgery.attach import remove_gates_
-from pcshrink.surgery.compact import apply_plan
+from pcshrink.surgery.cut import apply_plan
+from pcshrink.surgery.gates import remove_gates_
 
 pytestmark = pytest.mark.unit
 

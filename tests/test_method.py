@@ -11,14 +11,13 @@ import torch
 from torch import nn
 
 from pcshrink.config import ShrinkConfig
-from pcshrink.method import schedule, select
-from pcshrink.method.fused import gated_batch_norm
-from pcshrink.method.gate import Gate, GateSpec
-from pcshrink.method.mask import keep_mask
-from pcshrink.method.penalty import shrinking_loss
-from pcshrink.method.roster import Roster
-from pcshrink.method.salience import SalienceGenerator, hidden_width, pool
-from pcshrink.method.tap import Tap
+from pcshrink.methods import select
+from pcshrink.methods.pcs import rules as schedule
+from pcshrink.methods.pcs.gate import Gate, GateSpec
+from pcshrink.methods.pcs.generator import SalienceGenerator, hidden_width, pool
+from pcshrink.methods.pcs.kernels import Tap, gated_batch_norm
+from pcshrink.methods.pcs.rules import keep_mask, shrinking_loss
+from pcshrink.methods.pcs.units import Roster
 from pcshrink.shrinker import attach_
 
 

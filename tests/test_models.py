@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pcshrink.errors import ConfigError
+from pcshrink.measure import profile
 from pcshrink.models import build, names
 from pcshrink.models.resnet_cifar import PadShortcut
 from pcshrink.models.t2t_vit import Attention, TokenPerformer, TokenTransformer, sinusoid_positions
-from pcshrink.profile import profile
 
 pytestmark = pytest.mark.unit
 

@@ -11,7 +11,7 @@ from nets import randomise_
 from torch import nn
 
 from pcshrink.config import ShrinkConfig
-from pcshrink.surgery.discover import discover
+from pcshrink.proof.discover import discover
 
 LAYERS = (nn.Linear, nn.modules.conv._ConvNd)
 

@@ -14,7 +14,7 @@ from torch import nn
 
 import pcshrink as pcs
 from pcshrink.errors import PlanMismatchError
-from pcshrink.surgery.compact import apply_plan
+from pcshrink.surgery.cut import apply_plan
 
 names = st.sampled_from(sorted(CASES))
 seeds = st.integers(0, 2**31)

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from pcshrink.errors import ConfigError, TraceError
+from pcshrink.measure import Profile, profile
 from pcshrink.models import build, create
-from pcshrink.profile import Profile, profile
 
 pytestmark = pytest.mark.unit
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from pcshrink.measure import profile
 from pcshrink.models import build, create
-from pcshrink.profile import profile
 
 pytestmark = pytest.mark.unit
 

@@ -13,7 +13,7 @@ import yaml
 
 import pcshrink as pcs
 from pcshrink.data import DataConfig, load_dataset
-from pcshrink.train.library import check_recipe
+from pcshrink.train.recipe.read import check_recipe
 
 ROOT = Path(__file__).resolve().parent.parent
 KEPT = sorted(path.parent for path in (ROOT / "zoo").glob("*/results.json"))

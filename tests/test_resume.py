@@ -119,7 +119,7 @@ def test_a_run_killed_before_its_first_step_keeps_the_dense_figures(
 def test_kill_at_random_moments_and_resume(whole_run: Path, tmp_path: Path) -> None:
     recipe, out = tmp_path / "tiny.yaml", tmp_path / "out"
     recipe.write_text(yaml.safe_dump(TINY))
-    command = [sys.executable, "-m", "pcshrink.cli", "train", str(recipe), "--out", str(out), "--resume", "--quiet"]
+    command = [sys.executable, "-m", "pcshrink", "train", str(recipe), "--out", str(out), "--resume", "--quiet"]
     chance = random.Random(7)
     for _ in range(3):
         began = len(list((out / "checkpoints").glob("*"))) if out.exists() else 0

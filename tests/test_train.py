@@ -19,13 +19,13 @@ from pcshrink.models import create
 from pcshrink.train import reshape
 from pcshrink.train.again import evaluate_saved
 from pcshrink.train.boundary import Boundary
-from pcshrink.train.library import check_recipe, dump_recipe, load_recipe, recipe_names
 from pcshrink.train.loop import Loop
 from pcshrink.train.objective import mix
 from pcshrink.train.optim import start_average, update_average_
-from pcshrink.train.phases import Timetable
-from pcshrink.train.recipe import EpochsSection, OptimizerSection
+from pcshrink.train.recipe.read import check_recipe, dump_recipe, load_recipe, recipe_names
+from pcshrink.train.recipe.schema import EpochsSection, OptimizerSection
 from pcshrink.train.run import train
+from pcshrink.train.timetable import Timetable
 from pcshrink.train.weights import load_weights_
 
 

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.train, pytest.mark.slow]
 
 
 def run(recipe: Path, out: Path, *more: str) -> str:
-    command = [sys.executable, "-m", "pcshrink.cli", "train", str(recipe), "--out", str(out), "--quiet", *more]
+    command = [sys.executable, "-m", "pcshrink", "train", str(recipe), "--out", str(out), "--quiet", *more]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
@@ -52,7 +52,7 @@ def test_two_processes_give_what_one_gives(tmp_path: Path) -> None:
 def test_two_processes_save_and_stop_together(tmp_path: Path) -> None:
     recipe, out = tmp_path / "tiny.yaml", tmp_path / "out"
     recipe.write_text(yaml.safe_dump(TINY | {"epochs": {"dense": 1000, "shrink": 1, "settle": 1}}))
-    command = [sys.executable, "-m", "pcshrink.cli", "train", str(recipe), "--out", str(out), "--devices", "2"]
+    command = [sys.executable, "-m", "pcshrink", "train", str(recipe), "--out", str(out), "--devices", "2"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 import pcshrink as pcs
 from pcshrink.data.digits import load_digits
 from pcshrink.models.t2t_vit import T2TViT
-from pcshrink.surgery.adapters import find_adapter
-from pcshrink.surgery.attach import find_gates
+from pcshrink.surgery.attention import find_adapter
+from pcshrink.surgery.gates import find_gates
 
 timm = pytest.importorskip("timm")
 torchvision = pytest.importorskip("torchvision")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pcshrink.train.library import check_recipe
-from pcshrink.train.recipe import Recipe
+from pcshrink.train.recipe.read import check_recipe
+from pcshrink.train.recipe.schema import Recipe
 
 TINY: dict[str, Any] = {
     "model": {"name": "digitsnet", "args": {"widths": [8, 8, 16]}},

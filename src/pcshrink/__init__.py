@@ -4,13 +4,13 @@ from pcshrink.artifact import load, save
 from pcshrink.config import ShrinkConfig
 from pcshrink.errors import ShrinkError
 from pcshrink.export import export_onnx
-from pcshrink.profile import profile
-from pcshrink.profile.latency import latency
+from pcshrink.measure import profile
+from pcshrink.measure.latency import latency
+from pcshrink.proof.compact import compact
+from pcshrink.proof.verify import verify
 from pcshrink.shrinker import Shrinker, attach_, detach_
-from pcshrink.surgery.compact import compact
 from pcshrink.surgery.fold import fold
 from pcshrink.surgery.plan import PrunePlan
-from pcshrink.surgery.verify import verify
 
 __version__ = "0.1.0"
 

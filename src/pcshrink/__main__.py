@@ -1,5 +1,5 @@
 """``python -m pcshrink`` is the command ``pcshrink``."""
 
-from pcshrink.cli import main
+from pcshrink.cli.main import main
 
 main()

@@ -13,16 +13,18 @@ import torch
 from torch import Tensor, nn
 
 from pcshrink.config import ShrinkConfig
+from pcshrink.coupling.groups import ChannelGroup, Coupling
 from pcshrink.errors import ConfigError, PlanMismatchError, SalienceError
-from pcshrink.method import schedule, select
-from pcshrink.method.gate import Gate
-from pcshrink.method.mask import keep_mask
-from pcshrink.method.roster import Roster
-from pcshrink.surgery.attach import add_gates_, find_gates, remove_gates_
-from pcshrink.surgery.compact import check_plan, mask_gate_
-from pcshrink.surgery.coupling import ChannelGroup, Coupling
-from pcshrink.surgery.discover import discover
-from pcshrink.surgery.graph import unwrap
+from pcshrink.graph.model import unwrap
+from pcshrink.methods import select
+from pcshrink.methods.pcs import rules as schedule
+from pcshrink.methods.pcs.gate import Gate
+from pcshrink.methods.pcs.rules import keep_mask
+from pcshrink.methods.pcs.units import Roster
+from pcshrink.proof.discover import discover
+from pcshrink.surgery.cut import check_plan
+from pcshrink.surgery.gates import add_gates_, find_gates, remove_gates_
+from pcshrink.surgery.mask import mask_gate_
 from pcshrink.surgery.plan import GATE, PrunePlan, gate_specs, make_plan
 
 log = logging.getLogger(__name__)
@@ -295,7 +297,7 @@ class Shrinker:
 def _alignment(config: ShrinkConfig) -> int:
     if config.align != "auto":
         return config.align
-    from pcshrink.profile.staircase import measure_alignment
+    from pcshrink.measure.widths import measure_alignment
 
     return measure_alignment("onnxruntime" if importlib.util.find_spec("onnxruntime") else "eager", threads=1)
 

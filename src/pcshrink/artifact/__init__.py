@@ -4,6 +4,6 @@ from pcshrink.artifact.loading import load
 from pcshrink.artifact.reading import read
 from pcshrink.artifact.record import Artifact
 from pcshrink.artifact.saving import save
-from pcshrink.artifact.weights import load_weights
+from pcshrink.artifact.state_dicts import load_weights
 
 __all__ = ["Artifact", "load", "load_weights", "read", "save"]

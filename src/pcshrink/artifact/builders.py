@@ -16,7 +16,7 @@ from pcshrink.artifact.record import Artifact
 from pcshrink.artifact.state import slots
 from pcshrink.errors import ConfigError, PlanMismatchError, ShrinkError
 from pcshrink.models import create
-from pcshrink.surgery.compact import check_plan
+from pcshrink.surgery.cut import check_plan
 from pcshrink.surgery.plan import GATE
 
 KNOWN = ("pcshrink", "timm", "torchvision")

@@ -9,15 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from pcshrink.artifact.builders import build, is_known
-from pcshrink.artifact.files import RECORD, WEIGHTS
 from pcshrink.artifact.reading import read_all
 from pcshrink.artifact.record import Artifact, GateState
 from pcshrink.artifact.state import slots
+from pcshrink.artifact.store import RECORD, WEIGHTS
 from pcshrink.errors import CheckpointError, ConfigError, PlanMismatchError, ShrinkError
-from pcshrink.surgery.attach import add_gates_, remove_gates_
-from pcshrink.surgery.compact import check_plan, correct_
+from pcshrink.graph.model import duplicate, unwrap
+from pcshrink.surgery.cut import check_plan, correct_
 from pcshrink.surgery.fold import ConstantScale
-from pcshrink.surgery.graph import duplicate, unwrap
+from pcshrink.surgery.gates import add_gates_, remove_gates_
 from pcshrink.surgery.plan import GATE, PrunePlan
 
 SCALE = "pcs_scale"

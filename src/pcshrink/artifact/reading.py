@@ -6,8 +6,8 @@ from pathlib import Path
 
 from torch import Tensor
 
-from pcshrink.artifact.files import LARGEST_RECORD, RECORD, WEIGHTS, pending, read_bytes, sha256
 from pcshrink.artifact.record import Artifact
+from pcshrink.artifact.store import LARGEST_RECORD, RECORD, WEIGHTS, pending, read_bytes, sha256
 from pcshrink.errors import CheckpointError
 
 

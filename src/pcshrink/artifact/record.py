@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from pcshrink.artifact.files import WEIGHTS, sha256
+from pcshrink.artifact.store import WEIGHTS, sha256
 from pcshrink.errors import CheckpointError, PlanMismatchError
-from pcshrink.method.gate import GateSpec
+from pcshrink.methods.pcs.gate import GateSpec
 from pcshrink.surgery.plan import PrunePlan
 
 SCHEMA = 1

@@ -13,11 +13,11 @@ from typing import Any
 from torch import Tensor, nn
 
 from pcshrink.artifact.builders import check_builder, plain_arguments
-from pcshrink.artifact.files import WEIGHTS, replace_artifact, sha256
 from pcshrink.artifact.record import Artifact
 from pcshrink.artifact.state import frozen, gate_states, scale_states, take_apart, volatile
+from pcshrink.artifact.store import WEIGHTS, replace_artifact, sha256
 from pcshrink.errors import CheckpointError, ConfigError, PlanMismatchError
-from pcshrink.surgery.graph import unwrap
+from pcshrink.graph.model import unwrap
 from pcshrink.surgery.plan import PrunePlan
 
 LIBRARIES = ("pcshrink", "torch", "safetensors", "timm", "torchvision")

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from pcshrink.artifact.record import GateState, ScaleState
 from pcshrink.errors import CheckpointError, ShrinkWarning
-from pcshrink.method.gate import Gate
-from pcshrink.surgery.attach import find_gates
+from pcshrink.methods.pcs.gate import Gate
 from pcshrink.surgery.fold import ConstantScale
+from pcshrink.surgery.gates import find_gates
 
 
 def slots(model: nn.Module) -> Iterator[tuple[str, nn.Module, str, Tensor]]:

@@ -1,6 +1,6 @@
 """Image data for training: `load_dataset` gives deterministic, resumable, shardable batches."""
 
-from pcshrink.data.cifar10 import prepare_cifar10
+from pcshrink.data.cifar10.prepare import prepare_cifar10
 from pcshrink.data.config import DataConfig
 from pcshrink.data.folder_scan import check_images
 from pcshrink.data.load import DATASETS, load_dataset

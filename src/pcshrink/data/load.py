@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pcshrink.data.arrays import ArrayEval, ArrayTrain
 from pcshrink.data.augment import Normalizer
-from pcshrink.data.cifar10 import CIFAR10_CLASSES, CIFAR10_MEAN, CIFAR10_STD, load_cifar10
+from pcshrink.data.cifar10.prepare import CIFAR10_CLASSES, CIFAR10_MEAN, CIFAR10_STD, load_cifar10
 from pcshrink.data.config import DataConfig
 from pcshrink.data.digits import DIGITS_CLASSES, DIGITS_MEAN, DIGITS_STD, load_digits
 from pcshrink.data.imagefolder import load_folder

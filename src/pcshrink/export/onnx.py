@@ -8,10 +8,10 @@ from typing import Any
 from torch import nn
 
 from pcshrink.errors import ShrinkError, VerificationError
-from pcshrink.export.report import INPUTS, Batch, ExportReport, agree, prepare, staged
+from pcshrink.export.agree import INPUTS, Batch, ExportReport, agree, prepare, staged
+from pcshrink.graph.model import unwrap
 from pcshrink.runtime.common import quiet, require
 from pcshrink.runtime.onnx import EXPORTERS, onnx_runner
-from pcshrink.surgery.graph import unwrap
 
 
 def export_onnx(

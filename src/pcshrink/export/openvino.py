@@ -11,11 +11,11 @@ from typing import Any
 from torch import nn
 
 from pcshrink.errors import ConfigError, ShrinkError
+from pcshrink.export.agree import Batch, ExportReport, agree, prepare
 from pcshrink.export.onnx import export_onnx
-from pcshrink.export.report import Batch, ExportReport, agree, prepare
+from pcshrink.graph.model import unwrap
 from pcshrink.runtime.common import require
 from pcshrink.runtime.openvino import convert, openvino_runner
-from pcshrink.surgery.graph import unwrap
 
 
 def export_openvino(model: nn.Module, example_input: Any, path: str | Path, *, batch: Batch = None) -> ExportReport:

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from pcshrink.errors import ShrinkError, VerificationError
-from pcshrink.export.report import Batch, ExportReport, agree, prepare, staged
+from pcshrink.export.agree import Batch, ExportReport, agree, prepare, staged
+from pcshrink.graph.model import call_arguments, tensors, unwrap
 from pcshrink.runtime.common import quiet
 from pcshrink.runtime.onnx import dynamic_shapes
-from pcshrink.surgery.graph import call_arguments, tensors, unwrap
 
 
 def export_pt2(model: nn.Module, example_input: Any, path: str | Path, *, batch: Batch = None) -> ExportReport:

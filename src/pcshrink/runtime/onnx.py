@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pcshrink.graph.model import call_arguments, tensors
 from pcshrink.runtime.common import require
-from pcshrink.surgery.graph import call_arguments, tensors
 
 Exporter = Callable[[nn.Module, Any, Path, bool], None]
 

@@ -14,10 +14,10 @@ import torch
 from torch import nn
 
 from pcshrink.errors import ConfigError, ShrinkError
+from pcshrink.graph.model import call_arguments, tensors, unwrap
 from pcshrink.runtime.common import quiet, require
 from pcshrink.runtime.onnx import EXPORTERS, onnx_session
 from pcshrink.runtime.openvino import convert, openvino_compiled
-from pcshrink.surgery.graph import call_arguments, tensors, unwrap
 
 Runtime = Literal["eager", "compiled", "onnxruntime", "openvino"]
 Call = Callable[[], Any]

@@ -1,1 +1,1 @@
-"""Models in, models out: recording, coupling, plans, compaction and proofs."""
+"""Models in, models out: plans, cuts, gates, folding."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pcshrink.surgery.attach import find_gates, remove_gates_
+from pcshrink.surgery.gates import find_gates, remove_gates_
 
 SCALABLE = (
     nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.Conv1d, nn.Conv2d, nn.Conv3d,

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_weights, fuse_linear_bn_weights
 
-from pcshrink.surgery.graph import Graph, record, tensors, unwrap
-from pcshrink.surgery.verify import difference, outputs_of
+from pcshrink.graph.model import tensors, unwrap
+from pcshrink.graph.record import Graph, record
+from pcshrink.proof.verify import difference, outputs_of
 
 CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)

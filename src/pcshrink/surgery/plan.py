@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from pcshrink.coupling.groups import Coupling
+from pcshrink.coupling.units import Flags, Ids, Site
 from pcshrink.errors import PlanMismatchError
-from pcshrink.method.gate import GateSpec
-from pcshrink.method.salience import hidden_width
-from pcshrink.surgery.channels import Flags, Ids, Site
-from pcshrink.surgery.coupling import Coupling
+from pcshrink.methods.pcs.gate import GateSpec
+from pcshrink.methods.pcs.generator import hidden_width
 
 GATE = "pcs_gate"
 SCHEMA = 1

@@ -4,7 +4,7 @@ from typing import Any
 
 __all__ = ["Recipe", "Result", "load_recipe", "train"]
 
-_HOMES = {"Recipe": "recipe", "load_recipe": "library", "train": "run", "Result": "result"}
+_HOMES = {"Recipe": "recipe.schema", "load_recipe": "recipe.read", "train": "run", "Result": "result"}
 
 
 def __getattr__(name: str) -> Any:

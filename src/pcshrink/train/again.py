@@ -10,8 +10,8 @@ import yaml
 from pcshrink.artifact import load
 from pcshrink.errors import CheckpointError
 from pcshrink.train.evaluate import evaluate
-from pcshrink.train.library import check_recipe
-from pcshrink.train.recipe import DataSection
+from pcshrink.train.recipe.read import check_recipe
+from pcshrink.train.recipe.schema import DataSection
 from pcshrink.train.run import open_section
 
 

@@ -9,20 +9,20 @@ from typing import Any
 import torch
 from torch import nn
 
+from pcshrink.budget.allocate import Budget, allocate, check, cost_model
+from pcshrink.budget.cost_model import CostModel
 from pcshrink.errors import ConfigError
-from pcshrink.profile import profile
+from pcshrink.measure import profile
 from pcshrink.runtime.run import check_runtime
 from pcshrink.shrinker import Shrinker
 from pcshrink.train import reshape
-from pcshrink.train.budget import Budget, allocate, check, cost_model
 from pcshrink.train.checkpoint import load_state, save_state
 from pcshrink.train.console import Console
-from pcshrink.train.cost_model import CostModel
 from pcshrink.train.evaluate import Score, evaluate
 from pcshrink.train.objective import Objective
-from pcshrink.train.phases import FROZEN_FROM, RAISE_FROM, Timetable
-from pcshrink.train.recipe import BudgetSection, DistillSection
+from pcshrink.train.recipe.schema import BudgetSection, DistillSection
 from pcshrink.train.session import Session, blank_model, make_model
+from pcshrink.train.timetable import FROZEN_FROM, RAISE_FROM, Timetable
 from pcshrink.train.weights import load_weights_
 
 
@@ -124,7 +124,7 @@ class Boundary:
 
     def _aim_at_latency(self, shrinker: Shrinker, section: BudgetSection) -> None:
         """Measure which widths give the asked share of the dense network's time; rank 0 measures for all."""
-        from pcshrink.profile.latency_budget import choose_widths
+        from pcshrink.budget.latency import choose_widths
 
         session, found = self.session, None
         assert self.settings is not None

@@ -11,12 +11,12 @@ from torch import nn
 
 from pcshrink.artifact import save
 from pcshrink.errors import ShrinkError
+from pcshrink.measure import profile
 from pcshrink.models.registry import resolve
-from pcshrink.profile import profile
-from pcshrink.surgery.attach import find_gates
-from pcshrink.surgery.compact import compact
-from pcshrink.surgery.compose import compose
+from pcshrink.proof.compact import compact
+from pcshrink.surgery.cut import compose
 from pcshrink.surgery.fold import fold
+from pcshrink.surgery.gates import find_gates
 from pcshrink.surgery.plan import PrunePlan
 from pcshrink.train import reshape
 from pcshrink.train.boundary import Boundary
@@ -94,7 +94,7 @@ def _costs(model: nn.Module, example: Any) -> dict[str, Any]:
 
 def _latency_share(session: Session, final: nn.Module) -> dict[str, Any]:
     """What the finished network really takes of the dense one's time, measured side by side."""
-    from pcshrink.profile.latency import compare
+    from pcshrink.measure.latency import compare
 
     assert session.recipe.shrink is not None
     section = session.recipe.shrink.latency_budget
@@ -109,7 +109,7 @@ def _latency_share(session: Session, final: nn.Module) -> dict[str, Any]:
 def _measure(result: Result, session: Session, final: nn.Module) -> None:
     if not session.recipe.output.latency:
         return
-    from pcshrink.profile.latency import compare
+    from pcshrink.measure.latency import compare
 
     dense = session.place(blank_model(session.recipe, session.data.num_classes)).eval()
     try:

@@ -19,8 +19,8 @@ from pcshrink.train.evaluate import evaluate
 from pcshrink.train.interrupt import Interrupted, StopFlag
 from pcshrink.train.objective import Objective
 from pcshrink.train.optim import update_average_
-from pcshrink.train.phases import Timetable
 from pcshrink.train.session import Session
+from pcshrink.train.timetable import Timetable
 
 MOST_SKIPS = 3  # bad steps in a row before the run goes back to its last checkpoint
 MOST_ROLLBACKS = 2

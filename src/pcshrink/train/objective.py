@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pcshrink.data.source import derive_seed
-from pcshrink.train.recipe import DistillSection, TrainSection
+from pcshrink.train.recipe.schema import DistillSection, TrainSection
 
 
 def mix(images: Tensor, alpha: float, seed: int, epoch: int, batch: int, rank: int) -> tuple[Tensor, Tensor, float]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pcshrink.surgery.plan import PrunePlan
-from pcshrink.train.recipe import OptimizerSection
+from pcshrink.train.recipe.schema import OptimizerSection
 
 State = dict[str, dict[str, Any]]
 

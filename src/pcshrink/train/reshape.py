@@ -8,10 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pcshrink.method.select import lowest
-from pcshrink.surgery.attach import find_gates
-from pcshrink.surgery.compact import apply_plan, compact, mask_gate_
+from pcshrink.methods.select import lowest
+from pcshrink.proof.compact import compact
+from pcshrink.surgery.cut import apply_plan
 from pcshrink.surgery.fold import fold
+from pcshrink.surgery.gates import find_gates
+from pcshrink.surgery.mask import mask_gate_
 from pcshrink.surgery.plan import GATE, PrunePlan
 from pcshrink.train.optim import cut_state
 from pcshrink.train.session import Session

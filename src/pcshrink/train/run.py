@@ -20,10 +20,10 @@ from pcshrink.train.checkpoint import Checkpoints, write_text
 from pcshrink.train.console import Console
 from pcshrink.train.finish import finish
 from pcshrink.train.interrupt import stop_flag
-from pcshrink.train.library import check_recipe, dump_recipe
 from pcshrink.train.loop import Loop
 from pcshrink.train.objective import Objective
-from pcshrink.train.recipe import DataSection, Recipe
+from pcshrink.train.recipe.read import check_recipe, dump_recipe
+from pcshrink.train.recipe.schema import DataSection, Recipe
 from pcshrink.train.result import Result
 from pcshrink.train.session import PRECISIONS, Session
 
@@ -134,7 +134,7 @@ def _settle_alignment(recipe: Recipe, earlier: Path | None, fabric: Any) -> Reci
         old = check_recipe(yaml.safe_load(before.read_text(encoding="utf-8")), str(before)).shrink
         align = old.align if old is not None else None
     elif fabric.is_global_zero:
-        from pcshrink.profile.staircase import measure_alignment
+        from pcshrink.measure.widths import measure_alignment
 
         budget = recipe.shrink.latency_budget
         align = measure_alignment(budget.runtime if budget else "onnxruntime", threads=1)

@@ -16,10 +16,9 @@ from pcshrink.data import ImageData
 from pcshrink.errors import CheckpointError, ConfigError
 from pcshrink.models import create
 from pcshrink.shrinker import Shrinker, attach_
-from pcshrink.surgery.attach import find_gates
-from pcshrink.surgery.compact import apply_plan
-from pcshrink.surgery.compose import compose
+from pcshrink.surgery.cut import apply_plan, compose
 from pcshrink.surgery.fold import fold_gates_
+from pcshrink.surgery.gates import find_gates
 from pcshrink.surgery.plan import PrunePlan
 from pcshrink.train.optim import (
     make_optimizer,
@@ -27,7 +26,7 @@ from pcshrink.train.optim import (
     set_optimizer_state,
     start_average,
 )
-from pcshrink.train.recipe import Recipe
+from pcshrink.train.recipe.schema import Recipe
 from pcshrink.train.sync_norm import synchronise_, unsynchronise_
 from pcshrink.train.weights import load_weights_
 

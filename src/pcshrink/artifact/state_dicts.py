@@ -1,0 +1,98 @@
+"""Read weights that other programs saved; nothing in a file is ever executed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pcshrink.artifact.store import read_bytes
+from pcshrink.errors import CheckpointError
+
+# Where training scripts put the weights, most specific first.
+PLACES = (
+    "state_dict",
+    "model_state_dict",
+    "model",
+    "net",
+    "module",
+    "weights",
+    "params",
+    "state_dict_ema",
+    "model_ema",
+)
+
+
+def load_weights(path: str | Path) -> dict[str, Tensor]:
+    """The state_dict in a file written by ``torch.save`` or safetensors.
+
+    A state_dict inside a checkpoint (``{"state_dict": ...}``, ``{"model": ...}`` and the like) is found, and
+    the prefixes that DataParallel and ``torch.compile`` add are taken off. The file is read with
+    ``weights_only=True``, always.
+
+    Raises:
+        CheckpointError: The file is missing, damaged, holds code, or holds no state_dict.
+
+    Example:
+        >>> load_weights("missing.pth")
+        Traceback (most recent call last):
+        pcshrink.errors.CheckpointError: missing.pth is missing
+    """
+    path = Path(path)
+    if not path.is_file():
+        message = f"{path} {'is not a file' if path.exists() else 'is missing'}"
+        raise CheckpointError(message)
+    content = _safetensors(path) if path.suffix == ".safetensors" else _torch(path)
+    found = _state_dict(content)
+    if found is None:
+        keys = ", ".join(map(str, list(content)[:8])) if isinstance(content, Mapping) else type(content).__name__
+        message = f"{path} holds no state_dict; it holds {keys}. Save model.state_dict() with torch.save."
+        raise CheckpointError(message)
+    return _plain(found)
+
+
+def _torch(path: Path) -> Any:
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # the file is foreign: whatever reading it raises means that it is not usable
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        message = (
+            f"{path} cannot be read as weights: {reason[0][:300]}. It is damaged, or holds objects other "
+            "than tensors; such files are never opened. Save model.state_dict() instead of the model."
+        )
+        raise CheckpointError(message) from error
+
+
+def _safetensors(path: Path) -> dict[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    try:
+        return load(read_bytes(path))
+    except (SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        message = f"{path} is not a valid safetensors file: {error}"
+        raise CheckpointError(message) from error
+
+
+def _state_dict(content: Any) -> dict[str, Tensor] | None:
+    if not isinstance(content, Mapping) or not content:
+        return None
+    if all(isinstance(k, str) and isinstance(v, Tensor) for k, v in content.items()):
+        return dict(content)
+    for place in PLACES:
+        if place in content and (found := _state_dict(content[place])) is not None:
+            return found
+    tensors = {k: v for k, v in content.items() if isinstance(k, str) and isinstance(v, Tensor)}
+    # state_dicts with some extra state in them, but not a checkpoint that happens to hold one tensor
+    return tensors if len(tensors) * 2 > len(content) else None
+
+
+def _plain(found: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Without the prefixes of wrappers: those around the whole model, and ``_orig_mod`` anywhere."""
+    names = {name: [part for part in name.split(".") if part != "_orig_mod"] for name in found}
+    while all(len(parts) > 1 and parts[0] == "module" for parts in names.values()):
+        names = {name: parts[1:] for name, parts in names.items()}
+    return {".".join(names[name]): tensor for name, tensor in found.items()}

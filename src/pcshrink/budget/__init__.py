@@ -1,0 +1,1 @@
+"""From what a network may cost to how wide its groups may be."""

@@ -1,0 +1,192 @@
+"""The exact cost of the compact network as a quick function of the groups' widths.
+
+A convolution or linear layer costs its kernel's size times the places it is applied at, and its kernel's size is the
+product of the widths of its axes; output maps and generators grow in proportion to single widths. One profile of a
+narrower network checks that this is all. Where it is not (norms and activations of the paper's convention, attention
+products), the rest also grows in proportion to single widths and is measured, with each group narrowed in turn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from pcshrink.measure import Profile, profile
+from pcshrink.shrinker import Shrinker
+from pcshrink.surgery.cut import apply_plan
+from pcshrink.surgery.gates import remove_gates_
+from pcshrink.surgery.plan import GATE, PrunePlan
+
+Metric = Literal["madds", "params", "mem_access"]
+Convention = Literal["layers", "paper"]
+METRICS: tuple[Metric, ...] = ("madds", "params", "mem_access")
+Floats = npt.NDArray[np.float64]
+Term = tuple[list["Axis"], dict[Metric, float]]  # the product of these widths, at this price each
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of a parameter: how many of its indices stay at given widths."""
+
+    fixed: float
+    per_width: Floats  # (groups,)
+
+    def alive(self, widths: Floats) -> float:
+        """Indices that stay."""
+        return self.fixed + float(self.per_width @ widths)
+
+
+@dataclass
+class CostModel:
+    """Costs of the compact network for any widths; made by ``CostModel.of``.
+
+    Attributes:
+        names: The groups, in the order of the widths.
+        full: Their widths now.
+    """
+
+    names: list[str]
+    full: Floats
+    kernels: list[Term]
+    base: dict[Metric, float] = field(default_factory=dict)
+    slopes: dict[Metric, Floats] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        shrinker: Shrinker,
+        example_input: Any,
+        *,
+        gates: Literal["keep", "fold"] = "keep",
+        convention: Convention = "layers",
+    ) -> CostModel:
+        """Measure a gated model.
+
+        Args:
+            shrinker: What ``attach_`` gave.
+            example_input: As for ``attach_``.
+            gates: Whether the salience generators stay, and so count, in the compact network.
+            convention: How madds and mem_access are counted.
+        """
+        names = [g.name for g in shrinker.groups]
+        full = np.array([g.channels for g in shrinker.groups], dtype=np.float64)
+        meter = _Meter(shrinker, example_input, gates, convention)
+        terms = _kernels(shrinker, profile(_bare(shrinker.model), example_input))
+        if gates == "keep":
+            terms += _generators(shrinker)
+        model = cls(names, full, terms)
+        model._fit(shrinker, meter)
+        return model
+
+    def _fit(self, shrinker: Shrinker, meter: _Meter) -> None:
+        self.slopes = {m: np.zeros(len(self.full)) for m in METRICS}
+        self.base = dict.fromkeys(METRICS, 0.0)
+        whole = meter({})
+        self.base = {m: getattr(whole, m) - self.cost(self.full, m) for m in METRICS}
+        halves = {g.name: torch.arange(g.channels) < max(g.channels // 2, 1) for g in shrinker.groups}
+        narrow = meter(halves)
+        widths = np.maximum(self.full // 2, 1)
+        if all(abs(getattr(narrow, m) - self.cost(widths, m)) < 0.5 for m in METRICS):
+            return
+        rest = dict(self.base)
+        for index, name in enumerate(self.names):
+            if widths[index] < self.full[index]:
+                narrow = meter({name: halves[name]})
+                one = self.full.copy()
+                one[index] = widths[index]
+                for m in METRICS:
+                    left = getattr(narrow, m) - self._by_kernels(one, m)
+                    self.slopes[m][index] = (rest[m] - left) / (self.full[index] - one[index])
+        self.base = {m: rest[m] - float(self.slopes[m] @ self.full) for m in METRICS}
+
+    def _by_kernels(self, widths: Floats, metric: Metric) -> float:
+        return sum(places[metric] * math.prod(axis.alive(widths) for axis in axes) for axes, places in self.kernels)
+
+    def cost(self, widths: Floats, metric: Metric) -> float:
+        """What the compact network costs when the groups keep so many channels."""
+        return self._by_kernels(widths, metric) + self.base[metric] + float(self.slopes[metric] @ widths)
+
+    def widths(self, kept: Mapping[str, int]) -> Floats:
+        """Widths by group name as an array; groups not named stay whole."""
+        return np.array([kept.get(n, w) for n, w in zip(self.names, self.full, strict=True)], dtype=np.float64)
+
+
+def cost_of(model: nn.Module, example_input: Any, metric: Metric, convention: Convention) -> int:
+    """One cost of a model as it is, without any gates on it."""
+    return int(getattr(profile(_bare(model), example_input, convention), metric))
+
+
+def _bare(model: nn.Module) -> nn.Module:
+    copied = apply_plan(model, PrunePlan({}, {}, {}, {}, {}, ()))
+    remove_gates_(copied)
+    return copied
+
+
+class _Meter:
+    """Profiles the compact network for any choice of channels."""
+
+    def __init__(self, shrinker: Shrinker, example_input: Any, gates: str, convention: Convention) -> None:
+        self._shrinker, self._input, self._gates, self._convention = shrinker, example_input, gates, convention
+
+    def __call__(self, keep: Mapping[str, torch.Tensor]) -> Profile:
+        small = apply_plan(self._shrinker.model, self._shrinker.plan(keep))
+        if self._gates == "fold":
+            remove_gates_(small)
+        return profile(small, self._input, self._convention)
+
+
+class _Axes:
+    """Which groups the indices of an axis belong to."""
+
+    def __init__(self, shrinker: Shrinker) -> None:
+        coupling = shrinker.coupling
+        self._root = coupling.root
+        self._owner = np.full(coupling.ledger.count, -1)
+        for index, group in enumerate(coupling.groups):
+            self._owner[group.roots] = index
+        self._channels = np.array([g.channels for g in coupling.groups], dtype=np.float64)
+
+    def of(self, units: npt.NDArray[np.int64]) -> Axis:
+        owner = self._owner[self._root[units]]
+        counts = np.bincount(owner[owner >= 0], minlength=len(self._channels)) / self._channels
+        return Axis(float((owner < 0).sum()), counts)
+
+
+def _kernels(shrinker: Shrinker, places: Profile) -> list[Term]:
+    """Every parameter, and the output map of every layer, with what one of its numbers costs in each metric."""
+    find, ledger = _Axes(shrinker), shrinker.coupling.ledger
+    rows = {row.name: row for row in places.layers if row.kind in ("conv", "linear")}
+    axes: dict[str, list[Axis]] = {}
+    for name, _, units in ledger.slots:
+        axes.setdefault(name, []).append(find.of(units))
+    terms: list[Term] = []
+    for name, parameter in shrinker.model.named_parameters():
+        module, _, leaf = name.rpartition(".")
+        if GATE in name.split("."):
+            continue
+        price: dict[Metric, float] = {"params": 1.0, "madds": 0.0, "mem_access": 0.0}
+        if leaf == "weight" and module in rows:
+            row = rows[module]
+            price |= {"madds": row.madds / parameter.numel(), "mem_access": 1.0}
+            out = ledger.writers.get(module)
+            if out is not None:
+                cost = (row.mem_access - parameter.numel()) / len(out)
+                terms.append(([find.of(out)], {"params": 0.0, "madds": 0.0, "mem_access": cost}))
+        terms.append((axes.get(name, []), price))
+    return terms
+
+
+def _generators(shrinker: Shrinker) -> list[Term]:
+    find, terms = _Axes(shrinker), []
+    for spec, own, fed in shrinker.specs.values():
+        wide = float(spec.hidden)
+        into: dict[Metric, float] = {"params": wide, "madds": wide, "mem_access": wide}
+        terms += [([find.of(fed)], into), ([find.of(own)], into | {"params": wide + 1})]
+    return terms

@@ -1,0 +1,213 @@
+"""How many channels each group may keep so that the whole compact network takes a given share of the time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from pcshrink.errors import ConfigError
+from pcshrink.measure.latency import compare
+from pcshrink.measure.layers import LayerTable, layers_of, narrowed
+from pcshrink.methods.select import count
+from pcshrink.runtime.run import Runtime
+from pcshrink.surgery.cut import apply_plan
+from pcshrink.surgery.gates import remove_gates_
+from pcshrink.surgery.plan import PrunePlan
+
+log = logging.getLogger(__name__)
+
+TOLERANCE = 0.05  # the measured share may miss the asked one by this much of it
+STEPS = 9  # halvings of the keep ratio: finer than any width
+FREE = 0.002  # a wider group that adds less than this share of the time costs nothing
+TRIES = 5  # corrections by measuring the whole network
+
+
+class _Group(Protocol):
+    name: str
+    channels: int
+
+
+class HasGroups(Protocol):
+    """What is used of a Shrinker."""
+
+    model: nn.Module
+
+    @property
+    def groups(self) -> Sequence[_Group]:
+        """The groups that shrink."""
+        ...
+
+    def plan(self, keep: Mapping[str, Tensor] | None = None) -> PrunePlan:
+        """What stays."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatencyChoice:
+    """Widths for a latency budget, and how well they meet it.
+
+    Attributes:
+        keep: Group name -> how many channels it keeps.
+        asked: Latency of the compact network as a share of the dense one's, as asked for.
+        reached: The same, measured on whole networks with these widths.
+        low: Lower end of its 99 % interval.
+        high: Upper end.
+        dense_ms: Latency of the dense network.
+        compact_ms: Latency with these widths.
+        met: Whether the share reached is within 5 % of the share asked for, or below it.
+        note: Why not, if not.
+    """
+
+    keep: dict[str, int]
+    asked: float
+    reached: float
+    low: float
+    high: float
+    dense_ms: float
+    compact_ms: float
+    met: bool
+    note: str
+
+
+def choose_widths(
+    shrinker: HasGroups,
+    example_input: Any,
+    share: float,
+    *,
+    runtime: Runtime = "onnxruntime",
+    threads: int | None = None,
+    align: int = 1,
+    min_channels: int = 1,
+    seconds: float = 1.0,
+    table: LayerTable | None = None,
+) -> LatencyChoice:
+    """Find widths with which the folded compact network takes ``share`` of the dense network's time.
+
+    A table of measured layer times, filled as it is needed, decides the widths; the whole network is then built
+    with them and timed beside the dense one, and the aim corrected until it is met.
+
+    Args:
+        shrinker: What ``attach_`` gave, before anything was cut.
+        example_input: A tensor, or a tuple of arguments; its batch size is what is measured.
+        share: The wanted latency as a share of the dense network's, for example 0.5.
+        runtime: Where the network will run.
+        threads: How many threads; None: as many as torch uses now.
+        align: Widths are multiples of this where the group is large enough.
+        min_channels: Every group keeps at least so many.
+        seconds: About how long to measure the whole networks, each time.
+        table: Layer times already measured; it is filled further.
+
+    Raises:
+        ConfigError: The share is not between 0 and 1, or the runtime is unknown.
+    """
+    if not 0 < share < 1:
+        message = f"a latency budget must be a share above 0 and below 1, got {share!r}"
+        raise ConfigError(message)
+    search = _Search(shrinker, example_input, align, min_channels, table or LayerTable(runtime, threads))
+    best: LatencyChoice | None = None
+    aim = share
+    for _ in range(TRIES):
+        keep = search.widths(aim)
+        found = _measure(search, keep, share, runtime, threads, seconds)
+        log.info("latency budget: aimed at %.3f, reached %.3f", aim, found.reached)
+        if best is None or _miss(found) < _miss(best):
+            best = found
+        if _miss(found) <= TOLERANCE / 2:
+            break
+        closer = min(max(aim * share / found.reached, 0.3 * aim), 0.999)
+        if search.widths(closer) == keep:
+            break
+        aim = closer
+    assert best is not None
+    return best
+
+
+def _miss(choice: LatencyChoice) -> float:
+    return abs(choice.reached / choice.asked - 1)
+
+
+def _measure(
+    search: _Search, keep: dict[str, int], share: float, runtime: Runtime, threads: int | None, seconds: float
+) -> LatencyChoice:
+    models = {"dense": search.dense, "compact": search.cut(keep)}
+    timed = compare(models, search.example, runtime, threads=threads, seconds=seconds)
+    ratio = timed.ratio("compact", "dense")
+    met = ratio.value <= share * (1 + TOLERANCE)
+    note = "" if met else f"reached {ratio.value:.3f} of the dense latency instead of {share:.3f}: " + (
+        "the groups cannot get narrower" if keep == search.widths(0.0) else "widths come in steps, and time with them"
+    )  # fmt: skip
+    return LatencyChoice(
+        keep=keep, asked=share, reached=ratio.value, low=ratio.low, high=ratio.high,
+        dense_ms=timed.results["dense"].median_ms, compact_ms=timed.results["compact"].median_ms,
+        met=met, note=note,
+    )  # fmt: skip
+
+
+class _Search:
+    """Predicts the latency of any widths from the table, and finds the widths for a predicted share."""
+
+    def __init__(
+        self, shrinker: HasGroups, example_input: Any, align: int, min_channels: int, table: LayerTable
+    ) -> None:
+        self.shrinker, self.example, self.table = shrinker, example_input, table
+        self.align, self.min_channels = align, min_channels
+        self.dense = self.cut({})
+        self.layers = layers_of(self.dense, example_input)
+        self.whole = table.total(self.layers)
+        self.known: dict[float, dict[str, int]] = {}
+
+    def plan(self, keep: Mapping[str, int]) -> PrunePlan:
+        """A plan with these widths; which channels stay does not matter here."""
+        flags = {
+            group.name: torch.arange(group.channels) < keep[group.name]
+            for group in self.shrinker.groups
+            if group.name in keep
+        }
+        return self.shrinker.plan(flags)
+
+    def cut(self, keep: Mapping[str, int]) -> nn.Module:
+        """The compact network with these widths, without gates."""
+        small = apply_plan(self.shrinker.model, self.plan(keep))
+        remove_gates_(small)
+        return small.eval()
+
+    def at(self, ratio: float) -> dict[str, int]:
+        """All groups at one keep ratio, rounded to allowed widths."""
+        return {
+            g.name: g.channels - count(1 - ratio, g.channels, max(self.min_channels, 1), self.align)
+            for g in self.shrinker.groups
+        }
+
+    def predict(self, keep: Mapping[str, int]) -> float:
+        """Time of the layers with these widths, as a share of the dense network's."""
+        return self.table.total(narrowed(self.layers, self.plan(keep))) / self.whole
+
+    def widths(self, share: float) -> dict[str, int]:
+        """The widest allowed choice that is predicted to take at most this share."""
+        if share not in self.known:
+            low, high = 0.0, 1.0
+            for _ in range(STEPS):
+                middle = (low + high) / 2
+                if share > 0 and self.predict(self.at(middle)) <= share:
+                    low = middle
+                else:
+                    high = middle
+            self.known[share] = self._give_back(self.at(low), share) if share else self.at(low)
+        return self.known[share]
+
+    def _give_back(self, keep: dict[str, int], share: float) -> dict[str, int]:
+        """Widen the groups whose narrowing saved no time, and others as far as the share allows."""
+        now = self.predict(keep)
+        for ratio in (1.0, 0.75, 0.5):
+            for name, wider in self.at(ratio).items():
+                if wider > keep[name]:
+                    tried = keep | {name: wider}
+                    predicted = self.predict(tried)
+                    if predicted <= max(share, now * (1 + FREE)):
+                        keep, now = tried, predicted
+        return keep

@@ -1,0 +1,179 @@
+"""What a walk found, as groups: which channels leave together, behind which gates, and what must stay."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from torch import nn
+
+from pcshrink.coupling.units import FIXED, Flags, Ids, Ledger, Site
+from pcshrink.coupling.walk import Walk
+
+
+@dataclass(frozen=True)
+class ChannelGroup:
+    """Channels that can leave one by one, each from all the tensors of the group at once."""
+
+    name: str
+    roots: Ids  # the component of each channel
+    writers: tuple[str, ...]
+    readers: tuple[str, ...]
+    sites: tuple[Site, ...]
+
+    @property
+    def channels(self) -> int:
+        """How many channels the group has."""
+        return len(self.roots)
+
+
+@dataclass
+class Coupling:
+    """The outcome of the walk."""
+
+    ledger: Ledger
+    root: Ids  # unit -> component
+    groups: list[ChannelGroup]
+    refused: dict[str, str]
+
+    def alive(self, keep: dict[str, Flags]) -> Flags:
+        """For every unit, whether it stays when the groups keep these channels."""
+        stays = np.ones(self.ledger.count, bool)
+        for group in self.groups:
+            if group.name in keep:
+                stays[group.roots] = keep[group.name]
+        result: Flags = stays[self.root]
+        return result
+
+    def without(self, names: Iterable[str], reason: str) -> Coupling:
+        """The same coupling with some groups left whole."""
+        dropped = set(names)
+        gone = [g for g in self.groups if g.name in dropped]
+        refused = dict(self.refused)
+        stay = [g for g in self.groups if g.name not in dropped]
+        written = {w for g in stay for w in g.writers}
+        refused |= {w: reason for g in gone for w in g.writers if w not in written}
+        return replace(self, groups=stay, refused=refused)
+
+
+def conclude(walk: Walk, called: set[str], excluded: dict[str, str]) -> Coupling:
+    """Turn what a walk found into groups and refusals.
+
+    Args:
+        walk: A walk that has followed the recordings.
+        called: The modules that ran in them.
+        excluded: Module names whose output channels must stay, with the reason.
+    """
+    ledger = walk.ledger
+    for name, reason in excluded.items():
+        if name in ledger.writers:
+            ledger.pin(ledger.writers[name], reason)
+    root = ledger.components()
+    reasons = _pinned(ledger, root)
+    groups = _groups(ledger, root, reasons, order=list(walk.modules))
+    refused = _refusals(ledger, root, reasons, groups)
+    for name, module in walk.modules.items():
+        if isinstance(module, (nn.Linear, nn.modules.conv._ConvNd)) and name not in ledger.writers:
+            refused[name] = "not used in the recorded pass" if name not in called else "its operation has no rule"
+    return Coupling(ledger, root, groups, refused)
+
+
+def _pinned(ledger: Ledger, root: Ids) -> dict[int, str]:
+    """Component -> the first reason why it must stay."""
+    reasons: dict[int, str] = {FIXED: "the network input"}
+    for units, reason in ledger.pins:
+        for component in np.unique(root[units]):
+            reasons.setdefault(int(component), reason)
+    return reasons
+
+
+def _groups(ledger: Ledger, root: Ids, reasons: dict[int, str], order: list[str]) -> list[ChannelGroup]:
+    free = np.ones(ledger.count, bool)
+    free[list(reasons)] = False
+    sites = list(ledger.gates)
+    components, behind = _gated(ledger, root, free, sites)
+    families: dict[tuple[bytes, bytes], list[int]] = {}
+    slots = _slots_of(ledger, root, components)
+    for component, *family in zip(components.tolist(), slots, behind, strict=True):
+        families.setdefault((family[0], family[1]), []).append(component)
+    owner = np.full(ledger.count, -1)
+    for number, members in enumerate(families.values()):
+        owner[members] = number
+    wrote, read = (_modules_of(table, root, owner, order) for table in (ledger.writers, ledger.readers))
+    groups, taken = [], set[str]()
+    for number, ((_, chosen), members) in enumerate(families.items()):
+        at = [sites[i] for i in np.frombuffer(chosen, np.int64)]
+        placed = tuple(sorted(at, key=lambda s: order.index(s.module)))
+        base = name = (wrote.get(number) or [placed[0].module])[0]
+        while name in taken:
+            name = f"{base}#{len(taken)}"
+        taken.add(name)
+        writers, readers = tuple(wrote.get(number, ())), tuple(read.get(number, ()))
+        groups.append(ChannelGroup(name, np.array(members), writers, readers, placed))
+    return sorted(groups, key=lambda g: order.index(g.writers[0]) if g.writers else len(order))
+
+
+def _gated(ledger: Ledger, root: Ids, free: Flags, sites: list[Site]) -> tuple[Ids, list[bytes]]:
+    """The components that gates make zero where it matters, and the numbers of these gates' sites."""
+    number = {site: i for i, site in enumerate(sites)}
+    mark, found = np.zeros(ledger.count, bool), []
+    for units, needs in ledger.needed:
+        components = root[units]
+        components = components[free[components]]
+        for site in needs:
+            behind = root[ledger.gates[site][0]]
+            mark[behind] = True
+            found.append(components[mark[components]] * len(sites) + number[site])
+            mark[behind] = False
+    pairs = _distinct(np.concatenate([np.zeros(0, np.int64), *found]))
+    owners = pairs // max(len(sites), 1)
+    components = np.unique(owners)
+    return components, _rows(owners, pairs % max(len(sites), 1), components)
+
+
+def _slots_of(ledger: Ledger, root: Ids, components: Ids) -> list[bytes]:
+    """For each component the numbers of the parameter axes it lives on."""
+    count = max(len(ledger.slots), 1)
+    units = np.concatenate([np.zeros(0, np.int64), *(u for _, _, u in ledger.slots)])
+    numbers = np.repeat(np.arange(len(ledger.slots)), [len(u) for _, _, u in ledger.slots])
+    wanted = np.zeros(ledger.count, bool)
+    wanted[components] = True
+    wanted = wanted[root[units]]
+    pairs = _distinct(root[units[wanted]] * count + numbers[wanted])
+    return _rows(pairs // count, pairs % count, components)
+
+
+def _distinct(numbers: Ids) -> Ids:
+    """Sorted, each once; for long arrays quicker than ``np.unique``, which hashes."""
+    ordered: Ids = np.sort(numbers)
+    first: Flags = np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]
+    found: Ids = ordered[first]
+    return found
+
+
+def _rows(owners: Ids, values: Ids, components: Ids) -> list[bytes]:
+    """The values of each component, from sorted pairs, in a form that can be compared."""
+    starts = np.append(np.searchsorted(owners, components), len(owners)).tolist()
+    return [values[a:b].tobytes() for a, b in itertools.pairwise(starts)]
+
+
+def _modules_of(table: dict[str, Ids], root: Ids, owner: Ids, order: list[str]) -> dict[int, list[str]]:
+    """Group number -> the modules whose channels belong to it, in the model's order."""
+    found: dict[int, list[str]] = {}
+    for module in sorted(table, key=order.index):
+        for number in np.unique(owner[root[table[module]]]):
+            if number >= 0:
+                found.setdefault(int(number), []).append(module)
+    return found
+
+
+def _refusals(ledger: Ledger, root: Ids, reasons: dict[int, str], groups: list[ChannelGroup]) -> dict[str, str]:
+    grouped = {w for g in groups for w in g.writers}
+    refused = {}
+    for module, units in ledger.writers.items():
+        if module not in grouped:
+            given = [reasons[int(c)] for c in np.unique(root[units]) if int(c) in reasons and c != FIXED]
+            refused[module] = given[0] if given else "its output is never read by another layer"
+    return refused

@@ -1,0 +1,161 @@
+"""Walk a recording: carry what is known about channels through every operation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from torch import Tensor, nn
+
+from pcshrink.coupling import rules  # noqa: F401 - importing them registers them
+from pcshrink.coupling.rules.core import RULES, Call, averaged
+from pcshrink.coupling.rules.pointwise import is_pointwise, pointwise
+from pcshrink.coupling.units import FIXED, Ledger, Origin, Site, Value
+from pcshrink.graph.model import tensors
+from pcshrink.graph.record import Graph, Op
+
+
+class Walk:
+    """Carries channel knowledge through a recording, operation by operation."""
+
+    def __init__(self, model: nn.Module, ledger: Ledger) -> None:
+        self.model = model
+        self.ledger = ledger
+        self.modules = dict(model.named_modules())
+        self.values: dict[int, Value] = {}
+        for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+            self.values[id(tensor)] = ledger.parameter(name, tensor)
+        self.aliases: dict[int, list[Tensor]] = {}
+        self.entered: dict[str, tuple[Tensor, Value] | None] = {}
+        self.wrote: set[str] = set()
+        self.overridden: dict[str, tuple[int, Value]] = {}
+
+    def adopt(self, copy: nn.Module) -> None:
+        """Know the parameters of a copy as those of the model itself."""
+        own = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
+        for name, tensor in (*copy.named_parameters(), *copy.named_buffers()):
+            self.values[id(tensor)] = self.values[id(own[name])]
+
+    def lookup(self, tensor: Tensor) -> Value:
+        """What is known about a tensor."""
+        return self.values.get(id(tensor)) or Value(tuple(tensor.shape))
+
+    def follow(self, graph: Graph) -> None:
+        """Apply every operation, then pin what the network returns."""
+        for op in graph.ops:
+            if op.func is not None:
+                self._apply(op)
+            elif op.leaving:
+                self._leave(op)
+            else:
+                self._enter(op)
+        for tensor in tensors(graph.outputs):
+            for channels in self.lookup(tensor).axes.values():
+                self.ledger.pin(channels.units, "network output")
+
+    def _enter(self, op: Op) -> None:
+        inputs = tensors((op.args, op.kwargs))
+        self.entered[op.module] = (inputs[0], self.lookup(inputs[0])) if inputs else None
+        self.wrote.discard(op.module)
+        if inputs and isinstance(self.modules.get(op.module), (nn.Linear, nn.modules.conv._ConvNd)):
+            self._gate_heads(op.module, inputs[0])
+
+    def _gate_heads(self, module: str, tensor: Tensor) -> None:
+        """Heads leave attention in the middle of a module, so their gate sits at the input of the next layer."""
+        value = self.lookup(tensor)
+        for axis, channels in value.axes.items():
+            if channels.heads and not channels.zero.all() and Site(module) not in self.ledger.gates:
+                site = Site(module, at_input=True)
+                if self._open_site(site, value, axis):
+                    self.overridden[module] = (id(tensor), value)
+                    self.values[id(tensor)] = replace(value, axes=value.axes | {axis: channels.gated(site)})
+
+    def _open_site(self, site: Site, value: Value, axis: int) -> bool:
+        origin = value.origin
+        if origin is None or origin.batch != value.shape[0] or axis == 0:
+            origin = self._own_input(site.module, value.shape[0])
+        if origin is None or axis == 0:
+            return False
+        self.ledger.pin(origin.averaged, f"the generator of {site.module!r} averages over them")
+        from_end = isinstance(self.modules.get(site.module), nn.Linear) or axis != 1
+        self.ledger.gates.setdefault(site, (value.axes[axis].units, axis - len(value.shape) if from_end else 1, origin))
+        return True
+
+    def _own_input(self, module: str, batch: int) -> Origin | None:
+        entered = self.entered.get(module)
+        if entered is None or len(entered[1].shape) < 2 or entered[1].shape[0] != batch:
+            return None
+        value = entered[1]
+        last = isinstance(self.modules.get(module), nn.Linear) or len(value.shape) == 3
+        axis = next(iter(value.axes), len(value.shape) - 1 if last else 1)
+        channels = value.at(axis)
+        units = np.full(value.shape[axis], FIXED) if channels is None else channels.units
+        axis_of_any_rank = axis if axis == 1 else axis - len(value.shape)
+        return Origin(module, axis_of_any_rank, units, batch, averaged(value, axis))
+
+    def _leave(self, op: Op) -> None:
+        """A layer's output is a place for a gate, from where on dead channels are zero."""
+        if op.module in self.overridden:
+            key, before = self.overridden.pop(op.module)
+            self.values[key] = before
+        if not isinstance(op.out, Tensor) or not (op.module in self.wrote or self._owns_tensors(op.module)):
+            return
+        value, site = self.lookup(op.out), Site(op.module)
+        if not value.axes or replace(site, at_input=True) in self.ledger.gates:  # one gate for each module
+            return
+        written = len(value.shape) - 1 if isinstance(self.modules.get(op.module), nn.Linear) else 1
+        axis = written if written in value.axes else next(iter(value.axes))
+        channels = value.axes[axis]
+        if not channels.zero.all() and not channels.heads and self._open_site(site, value, axis):
+            self.values[id(op.out)] = replace(value, axes=value.axes | {axis: channels.gated(site)})
+
+    def _owns_tensors(self, name: str) -> bool:
+        """A leaf with numbers of its own, such as a frozen norm: it may move zero, so a gate fits behind it."""
+        module = self.modules.get(name)
+        return module is not None and not module._modules and bool(module._parameters or module._buffers)
+
+    def _apply(self, op: Op) -> None:
+        raw = op.func._schema.name.split("::")[1]
+        name = raw if raw in RULES else raw.removesuffix("_") if op.func._schema.is_mutable else raw
+        module = self.modules.get(op.module)
+        entered = self.entered.get(op.module)
+        attributes = vars(module) if module is not None else {}
+        call = Call(op, name, self.ledger, self.lookup, attributes, entered[0] if entered else None)
+        if name in ("convolution", "addmm", "mm") or "batch_norm" in name:
+            self.wrote.add(op.module)
+        if name in RULES:
+            result = RULES[name](call)
+        elif is_pointwise(name, op.func):
+            result = pointwise(call)
+        else:
+            result = None
+            call.pin_all(f"operation {op.func._schema.name} in {op.module!r} has no rule")
+        self._store(op, result)
+
+    def _store(self, op: Op, result: Value | list[Value] | None) -> None:
+        if result is None:
+            return
+        outs = list(op.out) if isinstance(op.out, (list, tuple)) else [op.out]
+        for tensor, value in zip(outs, [result] if isinstance(result, Value) else result, strict=False):
+            if not isinstance(tensor, Tensor):
+                continue
+            single = {a: c for a, c in value.axes.items() if value.shape[a] > 1}
+            for axis, channels in value.axes.items():
+                if axis not in single:
+                    self.ledger.pin(channels.units, "a single channel cannot leave")
+            self.values[id(tensor)] = replace(value, axes=single)
+            self._mark_aliases(op, tensor, self.values[id(tensor)])
+
+    def _mark_aliases(self, op: Op, tensor: Tensor, value: Value) -> None:
+        """A write into a view also changes the tensors that share its memory."""
+        if not tensor.numel():
+            return
+        family = self.aliases.setdefault(tensor.untyped_storage().data_ptr(), [])
+        if op.func._schema.is_mutable and not all(c.zero.all() for c in value.axes.values()):
+            for other in family:
+                if other is not tensor and (known := self.values.get(id(other))) is not None:
+                    why = f"{op.func._schema.name} in {op.module!r} writes into a view"
+                    axes = {a: c.broken(why) for a, c in known.axes.items()}
+                    self.values[id(other)] = replace(known, axes=axes)
+        if all(other is not tensor for other in family):
+            family.append(tensor)

@@ -1,0 +1,100 @@
+"""Small helpers around models: calling, copying, unwrapping, and a quiet evaluation mode."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_iter, tree_map
+
+
+def call_arguments(example_input: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Turn what a user passes as ``example_input`` into positional and keyword arguments."""
+    if isinstance(example_input, dict):
+        return (), dict(example_input)
+    if isinstance(example_input, tuple):
+        return example_input, {}
+    return (example_input,), {}
+
+
+def run(model: nn.Module, example_input: Any) -> Any:
+    """Call ``model`` on an example input of any accepted form."""
+    args, kwargs = call_arguments(example_input)
+    return model(*args, **kwargs)
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """Give the user's own module behind ``torch.compile``, DataParallel or DistributedDataParallel."""
+    wrappers = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+    while True:
+        if isinstance(model, wrappers):
+            model = cast(nn.Module, model.module)
+        elif isinstance(getattr(model, "_orig_mod", None), nn.Module):
+            model = cast(nn.Module, model._orig_mod)
+        else:
+            return model
+
+
+def duplicate(model: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module:
+    """A deep copy. Modules carry a dozen empty dictionaries each; making new ones here takes most of the time away."""
+    memo = {} if memo is None else memo
+    for module in model.modules():
+        for value in vars(module).values():
+            if type(value) in (dict, OrderedDict) and not value:
+                memo[id(value)] = type(value)()
+    return copy.deepcopy(model, memo)
+
+
+@contextlib.contextmanager
+def evaluation(model: nn.Module, *, training: bool = False) -> Iterator[None]:
+    """Evaluation mode, no gradients, eager, fixed random state; everything is put back afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
+    devices = [p.device.index for p in model.parameters() if p.device.type == "cuda"]
+    fastpath = torch.backends.mha.get_fastpath_enabled()
+    model.train(training)
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with (
+            torch.no_grad(),
+            torch.random.fork_rng(sorted(set(devices))),
+            torch.compiler.set_stance("force_eager"),
+            torch.autocast("cpu", enabled=False),
+        ):
+            torch.manual_seed(0)
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fastpath)
+        for module, mode in modes:
+            module.training = mode
+
+
+def first_line(error: BaseException) -> str:
+    """An error's message without the pages that some of torch's have."""
+    return str(error).strip().split("\n", 1)[0].rstrip(".:")
+
+
+def tensors(tree: Any) -> list[Tensor]:
+    """All tensors in a nested structure of lists, tuples, dicts and model-output classes."""
+    found: list[Tensor] = []
+    for leaf in tree_iter(tree):
+        if isinstance(leaf, Tensor):
+            found.append(leaf)
+        elif hasattr(leaf, "__dict__") and not isinstance(leaf, (nn.Module, type)):
+            found += [t for t in vars(leaf).values() if isinstance(t, Tensor)]
+    return found
+
+
+def describe(example_input: Any) -> str:
+    """Shapes and types of an example input, for messages."""
+
+    def one(leaf: Any) -> Any:
+        if isinstance(leaf, Tensor):
+            return f"{str(leaf.dtype).removeprefix('torch.')}{tuple(leaf.shape)}"
+        return type(leaf).__name__
+
+    return str(tree_map(one, example_input)).replace("'", "")

@@ -1,0 +1,104 @@
+"""Record one concrete forward pass as a flat list of ATen operations.
+
+A dispatch-mode recording sees every operation that really runs, with the parameters as the very objects the
+model holds. It needs no symbolic tracing, so data-dependent control flow, custom modules and scripted parts are all
+recorded alike, at the price of one forward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from pcshrink.errors import TraceError
+from pcshrink.graph.model import describe, evaluation, first_line, run
+
+
+@dataclass
+class Op:
+    """One operation, or one module boundary (``func is None``: entering; ``leaving``: its output is known)."""
+
+    func: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    out: Any
+    module: str
+    leaving: bool = False
+
+
+@dataclass
+class Graph:
+    """The recording: operations in order, and what the model returned. Holds all tensors alive, so ids are unique."""
+
+    ops: list[Op] = field(default_factory=list)
+    outputs: Any = None
+    called: set[str] = field(default_factory=set)
+
+
+class _Recorder(TorchDispatchMode):
+    def __init__(self, graph: Graph) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.graph = graph
+        self.stack: list[str] = [""]
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        self.graph.ops.append(Op(func, args, kwargs, out, self.stack[-1]))
+        return out
+
+    def enter(self, name: str) -> Callable[..., None]:
+        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            self.graph.called.add(name)
+            self.stack.append(name)
+            self.graph.ops.append(Op(None, args, kwargs, None, name))
+
+        return hook
+
+    def leave(self, name: str) -> Callable[..., None]:
+        def hook(module: nn.Module, args: tuple[Any, ...], out: Any) -> None:
+            self.graph.ops.append(Op(None, args, {}, out, name, leaving=True))
+            if self.stack[-1] == name:
+                self.stack.pop()
+
+        return hook
+
+
+def record(model: nn.Module, example_input: Any, *, training: bool = False) -> Graph:
+    """Run ``model`` once and return what happened.
+
+    Args:
+        model: Any module. Its mode, gradients and random state are left as they were.
+        example_input: A tensor, a tuple of positional arguments, or a dict of keyword arguments.
+        training: Record the training-mode pass instead; the caller passes a copy then, since norms update buffers.
+
+    Raises:
+        TraceError: The model does not run on this input.
+    """
+    graph = Graph()
+    recorder = _Recorder(graph)
+    handles = []
+    for name, module in model.named_modules():
+        handles.append(module.register_forward_pre_hook(recorder.enter(name), with_kwargs=True))
+        handles.append(module.register_forward_hook(recorder.leave(name)))
+    try:
+        with evaluation(model, training=training), recorder:
+            graph.outputs = run(model, example_input)
+    except Exception as error:
+        where = recorder.stack[-1] or type(model).__name__
+        message = (
+            f"the model does not run on the example input ({describe(example_input)}): in {where!r}: "
+            f"{type(error).__name__}: {first_line(error)}. Pass an input of the shape, type and device the model "
+            "expects; several arguments go in a tuple."
+        )
+        raise TraceError(message) from error
+    finally:
+        for handle in handles:
+            handle.remove()
+    return graph

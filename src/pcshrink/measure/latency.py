@@ -1,0 +1,145 @@
+"""How long a model takes, alone or beside others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from pcshrink.errors import ConfigError
+from pcshrink.graph.model import tensors
+from pcshrink.measure.timing import Ratio, interleave, median_interval, paired_ratio
+from pcshrink.runtime.run import Runtime, check_runtime, ready, use_threads
+
+
+@dataclass(frozen=True, kw_only=True)
+class Latency:
+    """The time of one forward pass.
+
+    Attributes:
+        median_ms: Median over the rounds.
+        low_ms: Lower end of the 99 % interval of that median.
+        high_ms: Upper end.
+        runtime: Where it ran.
+        threads: How many threads it could use.
+        batch: Samples in the input.
+        rounds: How many times it was measured.
+    """
+
+    median_ms: float
+    low_ms: float
+    high_ms: float
+    runtime: str
+    threads: int
+    batch: int
+    rounds: int
+
+    def __str__(self) -> str:
+        """One line."""
+        return (
+            f"{self.median_ms:.3f} ms [{self.low_ms:.3f}, {self.high_ms:.3f}] "
+            f"({self.runtime}, batch {self.batch}, {self.threads} threads, {self.rounds} rounds)"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Several models, timed in the same rounds.
+
+    Attributes:
+        results: Name -> its latency.
+        times: Name -> seconds per call, round by round.
+    """
+
+    results: dict[str, Latency]
+    times: dict[str, list[float]]
+
+    def ratio(self, name: str, reference: str) -> Ratio:
+        """One model's time as a multiple of another's, with what may be claimed about it."""
+        for one in (name, reference):
+            if one not in self.times:
+                message = f"{one!r} was not measured; measured were {', '.join(self.times)}"
+                raise ConfigError(message)
+        return paired_ratio(self.times[name], self.times[reference])
+
+    def table(self) -> str:
+        """One line a model; ratios are against the first."""
+        names = list(self.results)
+        width = max(map(len, names))
+        lines = [f"{'':{width}}  median ms  [99 % interval]       x {names[0]}"]
+        for name, found in self.results.items():
+            ratio = "" if name == names[0] else str(self.ratio(name, names[0]))
+            interval = f"[{found.low_ms:.3f}, {found.high_ms:.3f}]"
+            lines.append(f"{name:{width}}  {found.median_ms:9.3f}  {interval:20}  {ratio}".rstrip())
+        return "\n".join(lines)
+
+
+def latency(
+    model: nn.Module,
+    example_input: Any,
+    runtime: Runtime = "eager",
+    *,
+    threads: int | None = None,
+    seconds: float = 1.0,
+) -> Latency:
+    """Time a model's forward pass in evaluation mode; the model is left untouched.
+
+    To compare models use ``compare``: only what ran in the same rounds can be compared fairly.
+
+    Args:
+        model: Any module.
+        example_input: A tensor, or a tuple of arguments; its batch size is what is measured.
+        runtime: "eager", "compiled", "onnxruntime" or "openvino".
+        threads: How many threads to use; None: as many as torch uses now.
+        seconds: About how long to measure.
+
+    Raises:
+        ConfigError: The runtime is unknown or not installed.
+
+    Example:
+        >>> import torch
+        >>> found = latency(torch.nn.Linear(4, 4), torch.rand(1, 4), seconds=0.01)
+        >>> 0 < found.low_ms <= found.median_ms <= found.high_ms
+        True
+    """
+    return compare({"model": model}, example_input, runtime, threads=threads, seconds=seconds).results["model"]
+
+
+def compare(
+    models: Mapping[str, nn.Module],
+    example_input: Any,
+    runtime: Runtime = "eager",
+    *,
+    threads: int | None = None,
+    seconds: float = 2.0,
+) -> Comparison:
+    """Time several models on the same input, in turns.
+
+    Args:
+        models: Name -> model.
+        example_input: A tensor, or a tuple of arguments, that all of them take.
+        runtime: "eager", "compiled", "onnxruntime" or "openvino".
+        threads: How many threads to use; None: as many as torch uses now.
+        seconds: About how long to measure each.
+
+    Raises:
+        ConfigError: The runtime is unknown or not installed.
+    """
+    if not models:
+        message = "there is no model to time"
+        raise ConfigError(message)
+    check_runtime(runtime)
+    batch = next((len(t) for t in tensors(example_input) if t.ndim), 1)
+    with use_threads(threads) as count:
+        calls = {name: ready(model, example_input, runtime, count) for name, model in models.items()}
+        times = interleave(calls, seconds)
+    results = {}
+    for name, taken in times.items():
+        median, low, high = (1e3 * value for value in median_interval(taken))
+        results[name] = Latency(
+            median_ms=median, low_ms=low, high_ms=high, runtime=runtime,
+            threads=count, batch=batch, rounds=len(taken),
+        )  # fmt: skip
+    return Comparison(results=results, times=times)

@@ -1,0 +1,1 @@
+"""The methods that choose which channels go: Progressive Channel-Shrinking, its ablations, rivals and controls."""

@@ -1,0 +1,51 @@
+"""The paper's equations: the shrinking loss, its growing rate, and the static mask."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+# Preset B carries an entry this many times across the hard sigmoid's range of 6, if nothing pushes back.
+REACH_OF_B = 4.0
+RANGE = 6.0
+SLOPE = 1 / 6  # of the hard sigmoid inside its range
+
+
+def rate(lam_base: float, step: int, total_steps: int, power: float = 2.0) -> float:
+    """lambda(t) = lambda_base (t / T) ** power, constant once t passes T."""
+    return lam_base * float((min(step, total_steps) / total_steps) ** power)
+
+
+def base_rate(strength: float, total_steps: int, lr: float, momentum: float = 0.9, power: float = 2.0) -> float:
+    """The lambda_base that has a given strength.
+
+    A penalty lambda on the batch mean moves the input of the hard sigmoid by lr / (1 - momentum) * lambda / 6 a step,
+    through the bias alone. Summed over the growing schedule this is lambda_base * lr / (1 - momentum) / 6 * T /
+    (power + 1), which is set to ``strength * REACH_OF_B`` times the sigmoid's range.
+    """
+    travel_per_lambda = lr / (1 - momentum) * SLOPE * total_steps / (power + 1)
+    return strength * REACH_OF_B * RANGE / travel_per_lambda
+
+
+def shrinking_loss(salience: Tensor, selected: Tensor) -> Tensor:
+    """R = sum of the selected entries, mean over the batch.
+
+    Args:
+        salience: (B, C).
+        selected: Selection (or weights) of shape (C,), the same for all inputs, or (B, C), one for each input.
+    """
+    return (salience * selected.to(salience.dtype)).sum(dim=-1).mean()
+
+
+def keep_mask(running: Tensor, threshold: float, min_channels: int = 1, align: int = 1) -> Tensor:
+    """The mask 1[s-bar > threshold], with at least ``min_channels`` kept and the number kept rounded up to ``align``.
+
+    In float32 the average of exact zeros stalls near 6e-45 and never is 0, hence the threshold.
+    """
+    keep = running > threshold
+    wanted = max(int(keep.sum()), min(min_channels, len(keep)))
+    if align > 1 and len(keep) >= align:
+        wanted = min(-(-wanted // align) * align, len(keep))
+    if wanted > int(keep.sum()):
+        keep = torch.zeros_like(keep).scatter(0, running.topk(wanted).indices, True)
+    return keep

@@ -1,0 +1,1 @@
+"""Equal or refused: groups are proven before training, cuts when they are made."""

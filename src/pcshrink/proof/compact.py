@@ -1,0 +1,46 @@
+"""Apply a plan: a new, smaller model, proven equal to the masked one before it is handed out."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Literal
+
+from torch import nn
+
+from pcshrink.errors import ConfigError
+from pcshrink.graph.model import unwrap
+from pcshrink.proof.verify import check
+from pcshrink.surgery.cut import apply_plan
+from pcshrink.surgery.fold import fold_gates_
+from pcshrink.surgery.mask import masked
+from pcshrink.surgery.plan import PrunePlan
+
+
+def compact(
+    model: nn.Module, plan: PrunePlan, example_input: Any, gates: Literal["keep", "fold"] = "keep"
+) -> nn.Module:
+    """Cut everything a plan removes out of a copy of the model.
+
+    Args:
+        model: The model the plan was made for, with or without its gates; it is left untouched.
+        plan: What stays.
+        example_input: A tensor, or a tuple of arguments, for the proof.
+        gates: "keep" the salience generators, or "fold" the running salience into the layers so that none is left.
+
+    Returns:
+        A new, ordinary, smaller model whose output equals that of the masked model.
+
+    Raises:
+        PlanMismatchError: The plan belongs to another model.
+        VerificationError: The compact model does not agree with the masked one.
+    """
+    if gates not in ("keep", "fold"):
+        message = f'gates must be "keep" or "fold", got {gates!r}'
+        raise ConfigError(message)
+    base = unwrap(model)
+    small = apply_plan(base, plan)
+    if gates == "fold":
+        fold_gates_(small)
+    around = functools.partial(masked, base, plan, constant=gates == "fold")
+    check(base, small, example_input, ("the masked model", "the compact model"), around)
+    return small

@@ -1,0 +1,95 @@
+"""Find out what can shrink in a model: record, couple, prove."""
+
+from __future__ import annotations
+
+import copy
+import fnmatch
+from collections.abc import Iterable
+from typing import Any
+
+from torch import nn
+
+from pcshrink.config import ShrinkConfig
+from pcshrink.coupling.groups import Coupling, conclude
+from pcshrink.coupling.units import Ledger
+from pcshrink.coupling.walk import Walk
+from pcshrink.errors import NoSitesError, TraceError
+from pcshrink.graph.record import record
+from pcshrink.proof.choices import chooses
+from pcshrink.proof.prove import prove
+from pcshrink.surgery.attention import adapted
+from pcshrink.surgery.gates import find_gates, remove_gates_
+
+LAYERS = (nn.Linear, nn.modules.conv._ConvNd)
+
+
+def discover(model: nn.Module, example_input: Any, config: ShrinkConfig) -> Coupling:
+    """The groups of a model that can shrink, proven unless the settings say otherwise.
+
+    Raises:
+        NoSitesError: No group is left, or a pattern matches nothing.
+        TraceError: The model does not run on the example input.
+    """
+    if find_gates(model):  # shrinking goes on: look at the network without the gates it has already
+        model = copy.deepcopy(model)
+        remove_gates_(model)
+    with adapted(model.modules()):
+        coupling, choosing = _couple(model, example_input, config)
+        if config.prove:
+            coupling = prove(model, coupling, example_input, choosing=choosing)
+    if not coupling.groups:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in list(coupling.refused.items())[:8])
+        message = f"nothing in this model can shrink. {reasons or 'It has no convolution or linear layer.'}"
+        raise NoSitesError(message)
+    return coupling
+
+
+def _couple(model: nn.Module, example_input: Any, config: ShrinkConfig) -> tuple[Coupling, bool]:
+    """The groups, and whether the model makes choices that its outputs may hide."""
+    excluded = _excluded(model, config)
+    walk = Walk(model, Ledger())
+    graph = record(model, example_input)
+    walk.follow(graph)
+    called = set(graph.called)
+    idle = [n for n, m in model.named_modules() if isinstance(m, LAYERS) and n not in called]
+    if idle:  # auxiliary heads and the like run in training mode only
+        called |= _follow_training(model, walk, example_input)
+    return conclude(walk, called, excluded), any(chooses(op) for op in graph.ops)
+
+
+def _follow_training(model: nn.Module, walk: Walk, example_input: Any) -> set[str]:
+    trial = copy.deepcopy(model)
+    try:
+        graph = record(trial, example_input, training=True)
+    except TraceError:
+        return set()  # the training pass wants other arguments; the idle layers are listed as not used
+    walk.adopt(trial)
+    walk.follow(graph)
+    return graph.called
+
+
+def _excluded(model: nn.Module, config: ShrinkConfig) -> dict[str, str]:
+    """Module name -> reason, from the include, exclude and ratio patterns."""
+    layers = [n for n, m in model.named_modules() if isinstance(m, LAYERS)]
+    excluded: dict[str, str] = {}
+    for pattern in config.exclude:
+        excluded |= dict.fromkeys(_matching(layers, pattern, "exclude"), f"excluded by {pattern!r}")
+    wanted = {n for p in config.include for n in _matching(layers, p, "include")}
+    if not isinstance(config.ratio, (int, float)):
+        for pattern in config.ratio:
+            _matching(layers, pattern, "ratio")
+    if wanted:
+        excluded |= {n: "not in include" for n in layers if n not in wanted}
+    return excluded
+
+
+def _matching(layers: Iterable[str], pattern: str, field: str) -> list[str]:
+    names = list(layers)
+    found = fnmatch.filter(names, pattern)
+    if not found:
+        some = ", ".join(names[:6])
+        message = (
+            f"{field}: the pattern {pattern!r} matches no convolution or linear layer; they are called {some}, ..."
+        )
+        raise NoSitesError(message)
+    return found

@@ -1,0 +1,154 @@
+"""Prove groups on a copy of the user's own model before any training: zero some channels, cut them out, compare."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from pcshrink.coupling.groups import ChannelGroup, Coupling
+from pcshrink.coupling.units import Flags
+from pcshrink.errors import TraceError, VerificationError
+from pcshrink.graph.model import describe, duplicate
+from pcshrink.proof.verify import check, compare, outputs_of
+from pcshrink.surgery.attention import owner_of
+from pcshrink.surgery.cut import apply_plan
+from pcshrink.surgery.mask import masked
+from pcshrink.surgery.plan import PrunePlan, gate_specs, make_plan
+
+
+def prove(model: nn.Module, coupling: Coupling, example_input: Any, *, choosing: bool = False) -> Coupling:
+    """Try every group; those that fail are left out, with the reason.
+
+    All groups are cut at once first. Only when that fails, parts are tried until the culprits are alone.
+
+    Args:
+        model: It is copied, so it stays as it is.
+        coupling: The groups.
+        example_input: A tensor, or a tuple of arguments.
+        choosing: The model sorts, thresholds or the like, so its outputs alone say little.
+    """
+    if not coupling.groups:
+        return coupling
+    proof = _Proof(model, coupling, example_input, choosing)
+    failures = proof.failures(list(coupling.groups))
+    if failures:
+        _check_repeats(proof.model, example_input)
+    for names, reason in failures:
+        coupling = coupling.without(names, reason)
+    return coupling
+
+
+class _Proof:
+    """Tries cuts on a copy of a model on which nothing can hide."""
+
+    def __init__(self, model: nn.Module, coupling: Coupling, example_input: Any, choosing: bool) -> None:
+        self.original, self.coupling, self.example_input, self.choosing = model, coupling, example_input, choosing
+        self.model = _scattered(model)
+        self.shapes = {n: tuple(t.shape) for n, t in (*model.named_parameters(), *model.named_buffers())}
+        self.gates = gate_specs(coupling, reduction=4, norm=False)
+
+    def failures(self, groups: list[ChannelGroup]) -> list[tuple[list[str], str]]:
+        """The groups that cannot be cut, with the reason."""
+        reason = self.trial(groups)
+        if reason is None:
+            return []
+        if len(groups) == 1:
+            return [([groups[0].name], f"its proof failed: {reason}")]
+        if self._alike(groups) and all(self.trial([g]) is not None for g in (groups[0], groups[-1])):
+            return [([g.name for g in groups], f"the proof failed for heads of this kind: {reason}")]
+        left, right = (self.failures(part) for part in self._parts(groups))
+        if left or right:
+            bad = {n for names, _ in (*left, *right) for n in names}
+            rest = [g for g in groups if g.name not in bad]
+            if not rest or self.trial(rest) is None:
+                return [*left, *right]
+            return [*left, *right, ([g.name for g in rest], f"its proof failed together with others: {reason}")]
+        return [([g.name for g in groups], f"its proof failed together with others: {reason}")]
+
+    def _kind(self, group: ChannelGroup) -> str:
+        """The class of attention that heads belong to; nothing for other channels."""
+        site = group.sites[0]
+        return type(owner_of(self.model, site.module)).__qualname__ if site.at_input else ""
+
+    def _alike(self, groups: list[ChannelGroup]) -> bool:
+        """Many heads of one class stand or fall together: its code is the same everywhere."""
+        kinds = {self._kind(g) for g in groups}
+        return len(groups) > 3 and len(kinds) == 1 and kinds != {""}
+
+    def _parts(self, groups: list[ChannelGroup]) -> tuple[list[ChannelGroup], list[ChannelGroup]]:
+        """Two parts: one class of heads and the rest where there are such, else halves."""
+        kinds = [self._kind(g) for g in groups]
+        if len(set(kinds)) > 1:
+            chosen = max(filter(None, kinds), key=kinds.count)
+            same = [g for g, kind in zip(groups, kinds, strict=True) if kind == chosen]
+            return same, [g for g, kind in zip(groups, kinds, strict=True) if kind != chosen]
+        return groups[: len(groups) // 2], groups[len(groups) // 2 :]
+
+    def trial(self, groups: list[ChannelGroup]) -> str | None:
+        """Cut most of the channels of these groups; the reason of the failure, or None.
+
+        The cut goes below half, where numbers written into the code (``y[:, :8]``) can no longer fit.
+        """
+        plan = make_plan(self.coupling, self.shapes, self.gates, _keep_some(groups))
+        try:
+            self._compare(plan)
+        except ArithmeticError:
+            if self.model is self.original:
+                return "the model gives values that are not finite"
+            self.model = self.original
+            return self.trial(groups)
+        except VerificationError as error:
+            return str(error)
+        return None
+
+    def _compare(self, plan: PrunePlan) -> None:
+        around, who = functools.partial(masked, self.model, plan), ("the masked copy", "the compact copy")
+        small = apply_plan(self.model, plan)
+        check(self.model, small, self.example_input, who, around, choosing=self.choosing, finite=True)
+
+
+def _keep_some(groups: list[ChannelGroup]) -> dict[str, Flags]:
+    """Random channels of every group: about a third, at least two of four or more, and never all."""
+    generator, keep = np.random.default_rng(0), {}
+    for group in groups:
+        least = 1 if group.channels < 4 else 2  # a single channel is lost to code that squeezes
+        kept = min(max(round(group.channels / 3), least), max(group.channels - 1, 1))
+        keep[group.name] = np.isin(np.arange(group.channels), generator.permutation(group.channels)[:kept])
+    return keep
+
+
+def _scattered(model: nn.Module) -> nn.Module:
+    """A copy on which nothing can hide: constants such as zero-initialised norms get random values."""
+    trial = duplicate(model)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for tensor in trial.parameters():
+            _scatter(tensor, generator)
+        for name, buffer in trial.named_buffers():
+            if name.rpartition(".")[2] in ("running_mean", "running_var", "weight", "bias"):
+                _scatter(buffer, generator)
+    return trial
+
+
+def _check_repeats(model: nn.Module, example_input: Any) -> None:
+    """A proof that fails means nothing if the model never gives the same output twice."""
+    first, second = (outputs_of(model, example_input, "the reference model") for _ in range(2))
+    try:
+        compare(first, second, "two runs of the same model")
+    except VerificationError as error:
+        message = (
+            f"the model does not repeat itself on {describe(example_input)}, so nothing can be proven: {error}. "
+            "Make its evaluation pass deterministic, or set prove=False."
+        )
+        raise TraceError(message) from error
+
+
+def _scatter(tensor: torch.Tensor, generator: torch.Generator) -> None:
+    if tensor.numel() < 2 or not tensor.is_floating_point() or tensor.min() != tensor.max():
+        return
+    noise = torch.rand(tensor.shape, generator=generator).to(tensor) - 0.5
+    tensor.add_(noise if tensor.ndim < 2 else noise / tensor[0].numel() ** 0.5)

@@ -1,0 +1,136 @@
+"""Compare two models on the same input."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pcshrink.errors import TraceError, VerificationError
+from pcshrink.graph.model import describe, evaluation, first_line, run, tensors, unwrap
+from pcshrink.proof.choices import Imposing, Noting
+
+# Largest difference allowed, relative to the largest output. Measured rounding is 1e-15 and 5e-7.
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
+TOLERANCE_NARROW = 3e-2  # float16 and bfloat16
+BEFORE_CHOICES = 100  # a sort or threshold may see small differences of large numbers, such as the widths of boxes
+
+
+def verify(model: nn.Module, small: nn.Module, example_input: Any) -> float:
+    """Run both models in evaluation mode and return the largest relative difference of their outputs.
+
+    Where outputs are empty or disagree and the models choose (a detector keeps the best boxes), the reference's choices
+    are imposed on the other model, and the values before every choice are compared as well.
+
+    Args:
+        model: The reference, for example the masked model.
+        small: The model that must agree with it.
+        example_input: A tensor, or a tuple of arguments.
+
+    Raises:
+        VerificationError: They differ by more than rounding (float32: 1e-5, float64: 1e-12 of the largest output).
+    """
+    return check(unwrap(model), unwrap(small), example_input, ("the reference model", "the other model"))
+
+
+def check(
+    model: nn.Module,
+    small: nn.Module,
+    example_input: Any,
+    who: tuple[str, str],
+    around: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+    *,
+    choosing: bool = False,
+    finite: bool = False,
+) -> float:
+    """The largest relative difference of two models, or an error.
+
+    Args:
+        model: The reference; ``around`` is entered while it runs.
+        small: The model that must agree with it.
+        example_input: A tensor, or a tuple of arguments.
+        who: What both are called in messages.
+        around: Makes a context for the reference, for example one that masks it.
+        choosing: The models are known to choose, so outputs alone need not be tried.
+        finite: Raise ArithmeticError where the reference gives infinite values, which would prove nothing.
+    """
+    one, other = (name.removeprefix("the ") for name in who)
+    what = f"{one.rpartition(' ')[0]} and {other}"
+    if not choosing:
+        with around():
+            expected = outputs_of(model, example_input, who[0])
+        _check_finite(expected, finite)
+        got = outputs_of(small, example_input, who[1])
+        if all(t.numel() for t in expected) and difference(expected, got) <= tolerance(expected):
+            return compare(expected, got, what)
+    with around(), Noting() as noting:
+        expected = outputs_of(model, example_input, who[0])
+    _check_finite(expected, finite)
+    if not noting.choices.made and not choosing:
+        return compare(expected, got, what)
+    with Imposing(noting.choices) as imposing:
+        imposed = outputs_of(small, example_input, who[1])
+    worst = compare(expected, imposed, what)
+    before = max((difference([a], [b]) for a, b in imposing.pairs()), default=0.0)
+    if before > BEFORE_CHOICES * tolerance(expected):
+        message = f"{what} do not agree: largest relative difference {before:.3g} before a choice such as sorting"
+        raise VerificationError(message)
+    return worst if any(t.numel() for t in expected) else before
+
+
+def _check_finite(outputs: list[Tensor], wanted: bool) -> None:
+    if wanted and not all(bool(t.isfinite().all()) for t in outputs if t.is_floating_point()):
+        raise ArithmeticError
+
+
+def outputs_of(model: nn.Module, example_input: Any, who: str) -> list[Tensor]:
+    """All output tensors of an evaluation pass with a fixed random state."""
+    try:
+        with evaluation(model):
+            return [t.detach() for t in tensors(run(model, example_input))]
+    except Exception as error:
+        message = f"{who} does not run on {describe(example_input)}: {type(error).__name__}: {first_line(error)}"
+        kind = TraceError if "reference" in who else VerificationError
+        raise kind(message) from error
+
+
+def difference(expected: list[Tensor], got: list[Tensor]) -> float:
+    """The largest difference relative to the largest expected value; infinite where shapes or finiteness differ."""
+    if len(expected) != len(got) or any(a.shape != b.shape for a, b in zip(expected, got, strict=True)):
+        return float("inf")
+    worst = 0.0
+    for a, b in zip(expected, got, strict=True):
+        if not a.numel():
+            continue
+        wide_a, wide_b = (t.to(torch.float64) for t in (a, b))
+        if not torch.equal(wide_a.isfinite(), wide_b.isfinite()):
+            return float("inf")
+        wide_a, wide_b = (t.nan_to_num(0.0, 0.0, 0.0) for t in (wide_a, wide_b))
+        scale = float(wide_a.abs().max()) or 1.0
+        worst = max(worst, float((wide_a - wide_b).abs().max()) / scale)
+    return worst
+
+
+def tolerance(outputs: list[Tensor]) -> float:
+    """The gate for these outputs, by the narrowest floating type among them."""
+    floating = [t.dtype for t in outputs if t.is_floating_point()]
+    return max((TOLERANCE.get(d, TOLERANCE_NARROW) for d in floating), default=TOLERANCE[torch.float32])
+
+
+def compare(expected: list[Tensor], got: list[Tensor], what: str) -> float:
+    """The largest relative difference, or an error that says by how much it is too large."""
+    worst, allowed = difference(expected, got), tolerance(expected)
+    if not expected:
+        message = f"{what} return no tensor that could be compared"
+        raise VerificationError(message)
+    if worst > allowed:
+        shapes = [tuple(t.shape) for t in expected], [tuple(t.shape) for t in got]
+        message = (
+            f"{what} do not agree: largest relative difference {worst:.3g}, allowed {allowed:.0e} "
+            f"(outputs {shapes[0]} and {shapes[1]})"
+        )
+        raise VerificationError(message)
+    return worst

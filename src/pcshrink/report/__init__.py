@@ -1,0 +1,1 @@
+"""What people look at: inspections of models, tables and figures of runs."""

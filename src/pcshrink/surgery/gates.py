@@ -1,0 +1,105 @@
+"""Put gates on a model and take them off again. Hooks do the work, so every original name stays as it is."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pcshrink.methods.pcs.gate import Gate, GateSpec
+from pcshrink.methods.pcs.kernels import NORMS
+from pcshrink.surgery.attention import adapt_, owner_of, restore_
+from pcshrink.surgery.plan import GATE
+
+
+class GateList:
+    """Starts a new record on all gates whenever the whole model starts a training forward pass."""
+
+    def __init__(self, gates: Iterable[Gate]) -> None:
+        self.gates = list(gates)
+
+    def start(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        """Hook before the whole model."""
+        if module.training:
+            for gate in self.gates:
+                gate.start_record()
+
+
+def find_gates(model: nn.Module) -> dict[str, Gate]:
+    """The gates on a model, by the name of the layer they scale."""
+    found = {}
+    for name, module in model.named_modules():
+        if isinstance(module, Gate):
+            found[name.removesuffix(GATE).removesuffix(".")] = module
+    return found
+
+
+def add_gates_(model: nn.Module, specs: Iterable[GateSpec], init_salience: float = 0.9) -> dict[str, Gate]:
+    """Build the gates of a plan or an attachment on the model; gates that are there already are kept."""
+    present = find_gates(model)
+    with torch.random.fork_rng(devices=[]):  # the user's own draws stay as they would be without gates
+        for spec in specs:
+            if spec.module not in present:
+                layer = model.get_submodule(spec.module)
+                gate = Gate(spec, init_salience)
+                gate.to(**_kind_of(layer, model)).train(layer.training)
+                present[spec.module] = gate
+                layer.add_module(GATE, gate)
+                connect_(model, gate)
+    _watch_(model, present)
+    return present
+
+
+def connect_(model: nn.Module, gate: Gate) -> None:
+    """Hook a gate to the layer it scales and to the one that feeds it."""
+    source, layer = model.get_submodule(gate.spec.source), model.get_submodule(gate.spec.module)
+    source.register_forward_pre_hook(gate.observe, with_kwargs=True)
+    if gate.spec.at_input:
+        adapt_(owner_of(model, gate.spec.module))
+        layer.register_forward_pre_hook(gate.scale_input, with_kwargs=True)
+    else:
+        layer.register_forward_hook(gate.scale_output)
+        if type(layer) in NORMS:
+            layer.forward = types.MethodType(_norm_forward, layer)
+
+
+def _norm_forward(norm: nn.BatchNorm2d, x: Tensor) -> Tensor:
+    """Stands in for a gated norm's own forward, to do norm and gate in one step while training."""
+    gate = norm._modules.get(GATE)
+    out = gate.normalise(norm, x) if isinstance(gate, Gate) else None
+    return type(norm).forward(norm, x) if out is None else out
+
+
+def _watch_(model: nn.Module, gates: Mapping[str, Gate]) -> None:
+    _remove_hooks(model, GateList)
+    model.register_forward_pre_hook(GateList(gates.values()).start)
+
+
+def _kind_of(layer: nn.Module, model: nn.Module) -> dict[str, Any]:
+    """Device and type for a gate: as the layer's weights, but never narrower than float32."""
+    tensor = next((p for m in (layer, model) for p in m.parameters() if p.is_floating_point()), torch.zeros(()))
+    dtype = tensor.dtype if tensor.dtype == torch.float64 else torch.float32
+    return {"device": tensor.device, "dtype": dtype}
+
+
+def remove_gates_(model: nn.Module) -> None:
+    """Take all gates and hooks off; the state_dict has its original keys again."""
+    for module in list(model.modules()):
+        _remove_hooks(module, (Gate, GateList))
+        if module._modules.pop(GATE, None) is not None:
+            module.__dict__.pop("forward", None)
+        restore_(module)
+
+
+def _remove_hooks(module: nn.Module, owners: type | tuple[type, ...]) -> None:
+    tables = (module._forward_hooks, module._forward_pre_hooks)
+    flags = (module._forward_hooks_with_kwargs, module._forward_pre_hooks_with_kwargs)
+    for table, flag in zip(tables, flags, strict=True):
+        for key in [k for k, hook in table.items() if isinstance(getattr(hook, "__self__", None), owners)]:
+            table.pop(key)
+            flag.pop(key, None)
+    for key in [k for k in module._forward_hooks_always_called if k not in module._forward_hooks]:
+        module._forward_hooks_always_called.pop(key)

@@ -1,0 +1,1 @@
+"""Recipes: what they may say, how they are read, and the built-in ones."""

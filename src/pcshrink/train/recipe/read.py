@@ -1,0 +1,171 @@
+"""Find, read, override and check recipes; every mistake is named by its key."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from pcshrink.errors import ConfigError
+from pcshrink.train.recipe.schema import Recipe
+
+_MOST_PROBLEMS = 5
+
+
+def recipe_names() -> list[str]:
+    """The names of the built-in recipes."""
+    folder = resources.files("pcshrink.train.recipe")
+    return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+
+
+def recipe_text(name: str) -> str:
+    """The YAML text of a built-in recipe."""
+    if name not in recipe_names():
+        raise ConfigError(_no_such(name))
+    return resources.files("pcshrink.train.recipe").joinpath(f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def load_recipe(source: str | Path, overrides: Iterable[str] = ()) -> Recipe:
+    """Read a recipe from a YAML file or by the name of a built-in one.
+
+    Args:
+        source: Path of a YAML file, or a name that ``recipe_names`` lists.
+        overrides: ``section.key=value`` texts; the value is read as YAML.
+
+    Raises:
+        ConfigError: There is no such recipe, or it says something that cannot be.
+
+    Example:
+        >>> load_recipe("digits", ["epochs.shrink=3"]).epochs.shrink
+        3
+    """
+    path = Path(source)
+    if str(source) in recipe_names():
+        text, where = recipe_text(str(source)), f"recipe {source}"
+    elif path.is_file():
+        text, where = _read(path), str(path)
+    else:
+        raise ConfigError(_no_such(str(source)))
+    try:
+        content = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        message = f"{where} is not valid YAML: {' '.join(str(error).split())}"
+        raise ConfigError(message) from error
+    if not isinstance(content, dict):
+        message = f"{where} must hold sections such as model, data and epochs; got {type(content).__name__}"
+        raise ConfigError(message)
+    for override in overrides:
+        _override(content, override)
+    return check_recipe(content, where)
+
+
+def check_recipe(content: Mapping[str, Any], where: str = "recipe") -> Recipe:
+    """Turn plain data into a recipe.
+
+    Raises:
+        ConfigError: With the path of each wrong key and a hint.
+    """
+    try:
+        return Recipe.model_validate(dict(content))
+    except ValidationError as error:
+        problems = [_explain(problem) for problem in error.errors()]
+        more = f"; and {len(problems) - _MOST_PROBLEMS} more" if len(problems) > _MOST_PROBLEMS else ""
+        message = f"{where}: {'; '.join(problems[:_MOST_PROBLEMS])}{more}"
+        raise ConfigError(message) from error
+
+
+def dump_recipe(recipe: Recipe) -> str:
+    """The whole recipe, defaults included, as YAML text that ``load_recipe`` reads."""
+    return yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False)
+
+
+def _no_such(name: str) -> str:
+    near = difflib.get_close_matches(name, recipe_names(), n=3)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"built in are {', '.join(recipe_names())}"
+    kind = "file" if name.endswith((".yaml", ".yml")) or "/" in name else "recipe or file"
+    return f"there is no {kind} {name!r}; {hint}"
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"cannot read the recipe {path}: {error}"
+        raise ConfigError(message) from error
+
+
+def _override(content: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key.strip():
+        message = f"--set wants section.key=value, got {override!r}; for example --set epochs.shrink=10"
+        raise ConfigError(message)
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        message = f"--set {key}: {text!r} is not a valid value"
+        raise ConfigError(message) from error
+    # YAML 1.1 reads 1e-4 as a text; everybody else reads a number.
+    if isinstance(value, str) and _is_number(value):
+        value = float(value)
+    *sections, last = key.strip().split(".")
+    target = content
+    for section in sections:
+        inner = target.setdefault(section, {})
+        if inner is None:
+            inner = target[section] = {}
+        if not isinstance(inner, dict):
+            message = f"--set {key}: {section!r} is a value, not a section"
+            raise ConfigError(message)
+        target = inner
+    target[last] = value
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _explain(problem: Any) -> str:
+    """One problem as `path: what, got, hint`."""
+    path = [str(part) for part in problem["loc"] if not _is_tag(part)]
+    where = ".".join(path) or "recipe"
+    if problem["type"] == "extra_forbidden":
+        known = _fields_at(path[:-1])
+        near = difflib.get_close_matches(path[-1], known, n=1)
+        return f"{where}: unknown key; " + (f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}")
+    if problem["type"] == "missing":
+        return f"{where}: is missing and has no default"
+    text = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "value_error":
+        return f"{where}: {text}"
+    return f"{where}: {text[0].lower()}{text[1:]}; got {problem['input']!r}"
+
+
+def _is_tag(part: Any) -> bool:
+    """Pydantic puts the alternative of a union it tried into the path; a reader has no use for it."""
+    return isinstance(part, str) and (part.startswith(("constrained-", "literal[", "dict[", "function-")))
+
+
+def _fields_at(path: list[str]) -> list[str]:
+    model: type[BaseModel] = Recipe
+    for part in path:
+        field = model.model_fields.get(part)
+        inner = _classes(field.annotation) if field is not None else []
+        if not inner:
+            return []
+        model = inner[0]
+    return list(model.model_fields)
+
+
+def _classes(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [c for argument in getattr(annotation, "__args__", ()) for c in _classes(argument)]

@@ -1,11 +1,11 @@
 """pcshrink: smaller and faster PyTorch networks by Progressive Channel-Shrinking."""
 
 from pcshrink.artifact import load, save
-from pcshrink.config import ShrinkConfig
 from pcshrink.errors import ShrinkError
 from pcshrink.export import export_onnx
 from pcshrink.measure import profile
 from pcshrink.measure.latency import latency
+from pcshrink.methods.pcs.config import ShrinkConfig
 from pcshrink.proof.compact import compact
 from pcshrink.proof.verify import verify
 from pcshrink.shrinker import Shrinker, attach_, detach_

@@ -17,7 +17,7 @@ from pcshrink.artifact.state import slots
 from pcshrink.errors import ConfigError, PlanMismatchError, ShrinkError
 from pcshrink.models import create
 from pcshrink.surgery.cut import check_plan
-from pcshrink.surgery.plan import GATE
+from pcshrink.surgery.gate import GATE
 
 KNOWN = ("pcshrink", "timm", "torchvision")
 # They choose or fetch initial weights, which the artifact's own replace.

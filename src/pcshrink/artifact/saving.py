@@ -18,6 +18,7 @@ from pcshrink.artifact.state import frozen, gate_states, scale_states, take_apar
 from pcshrink.artifact.store import WEIGHTS, replace_artifact, sha256
 from pcshrink.errors import CheckpointError, ConfigError, PlanMismatchError
 from pcshrink.graph.model import unwrap
+from pcshrink.surgery.gate import GATE
 from pcshrink.surgery.plan import PrunePlan
 
 LIBRARIES = ("pcshrink", "torch", "safetensors", "timm", "torchvision")
@@ -101,7 +102,7 @@ def _is_compact(shapes: Mapping[str, tuple[int, ...]], plan: PrunePlan | None) -
     whole, cut = True, True
     for name, before in plan.shapes.items():
         if name not in shapes:
-            if "pcs_gate." in name:
+            if f"{GATE}." in name:
                 continue
             message = (
                 f"the plan belongs to another model: it cuts {name!r}, which this model does not have. "

@@ -17,7 +17,7 @@ from pcshrink.proof.verify import check, compare, outputs_of
 from pcshrink.surgery.attention import owner_of
 from pcshrink.surgery.cut import apply_plan
 from pcshrink.surgery.mask import masked
-from pcshrink.surgery.plan import PrunePlan, gate_specs, make_plan
+from pcshrink.surgery.plan import PrunePlan, gate_sites, make_plan
 
 
 def prove(model: nn.Module, coupling: Coupling, example_input: Any, *, choosing: bool = False) -> Coupling:
@@ -49,7 +49,7 @@ class _Proof:
         self.original, self.coupling, self.example_input, self.choosing = model, coupling, example_input, choosing
         self.model = _scattered(model)
         self.shapes = {n: tuple(t.shape) for n, t in (*model.named_parameters(), *model.named_buffers())}
-        self.gates = gate_specs(coupling, reduction=4, norm=False)
+        self.gates = gate_sites(coupling)
 
     def failures(self, groups: list[ChannelGroup]) -> list[tuple[list[str], str]]:
         """The groups that cannot be cut, with the reason."""

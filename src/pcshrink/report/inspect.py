@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from pcshrink.config import ShrinkConfig
 from pcshrink.errors import ConfigError
 from pcshrink.measure import Profile, profile
+from pcshrink.methods.pcs.config import ShrinkConfig
 from pcshrink.models import create, default_input
 from pcshrink.shrinker import attach_
 from pcshrink.surgery.cut import apply_plan

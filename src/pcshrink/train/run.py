@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import logging
 import os
@@ -13,7 +14,7 @@ from typing import Any
 import torch
 import yaml
 
-from pcshrink.data import DataConfig, ImageData, load_dataset
+from pcshrink.data import ImageData, load_dataset
 from pcshrink.data.source import derive_seed
 from pcshrink.errors import CheckpointError, ConfigError
 from pcshrink.train.checkpoint import Checkpoints, write_text
@@ -72,7 +73,7 @@ def train(recipe: Recipe, out: str | Path, *, resume: bool = False, quiet: bool 
             else:
                 console.rewind(0)
             loop.run()
-        result = finish(session, loop.boundary, folder)
+        result = finish(session, loop.phases, folder)
     finally:
         console.close()
     result.seconds = time.monotonic() - began
@@ -119,27 +120,26 @@ def open_data(recipe: Recipe, fabric: Any) -> ImageData:
 
 def open_section(section: DataSection, seed: int, channels_last: bool, **place: Any) -> ImageData:
     """A data set as a recipe's section describes it."""
-    options = section.model_dump(exclude={"name", "root"})
-    config = DataConfig(**options, seed=seed, channels_last=channels_last)
+    config = dataclasses.replace(section.settings, seed=seed, channels_last=channels_last)
     return load_dataset(section.name, section.root, config, **place)
 
 
 def _settle_alignment(recipe: Recipe, earlier: Path | None, fabric: Any) -> Recipe:
     """Replace ``align: auto`` by the number this machine likes, or by that of the run to resume."""
-    if recipe.shrink is None or recipe.shrink.align != "auto":
+    if recipe.shrink is None or recipe.shrink.settings.align != "auto":
         return recipe
     before = earlier / "recipe.yaml" if earlier is not None else None
     align: Any = None
     if before is not None and before.is_file():
         old = check_recipe(yaml.safe_load(before.read_text(encoding="utf-8")), str(before)).shrink
-        align = old.align if old is not None else None
+        align = old.settings.align if old is not None else None
     elif fabric.is_global_zero:
         from pcshrink.measure.widths import measure_alignment
 
         budget = recipe.shrink.latency_budget
         align = measure_alignment(budget.runtime if budget else "onnxruntime", threads=1)
-    align = fabric.broadcast(align)
-    return recipe.model_copy(update={"shrink": recipe.shrink.model_copy(update={"align": align})})
+    settings = dataclasses.replace(recipe.shrink.settings, align=fabric.broadcast(align))
+    return recipe.model_copy(update={"shrink": recipe.shrink.model_copy(update={"settings": settings})})
 
 
 def _earlier_state(folder: Path, recipe: Recipe, *, resume: bool) -> dict[str, Any] | None:

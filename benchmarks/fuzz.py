@@ -14,14 +14,11 @@ import sys
 import time
 import traceback
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-
-from random_nets import Outcome, RandomNet, build, check
+from testing.random_nets import Outcome, RandomNet, build, check
 
 PATIENCE_S = 60
 

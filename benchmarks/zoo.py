@@ -24,12 +24,9 @@ from typing import Any
 import torch
 from torch import nn
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-
-from checks import LIMIT, outputs, random_keep, relative, same_top, stir_gates_
-from nets import settle_norms_
-
 import pcshrink as pcs
+from testing.checks import LIMIT, outputs, random_keep, relative, same_top, stir_gates_
+from testing.nets import settle_norms_
 
 COVERAGE = Path(__file__).resolve().parent.parent / "docs" / "coverage.md"
 PATIENCE_S = 300

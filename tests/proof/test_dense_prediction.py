@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from checks import random_keep, stir_gates_
-from nets import randomise_
 from torch import Tensor, nn
 
 import pcshrink as pcs
 from pcshrink.errors import VerificationError
 from pcshrink.surgery.gates import find_gates
+from testing.checks import random_keep, stir_gates_
+from testing.nets import randomise_
 
 torchvision = pytest.importorskip("torchvision")
 detection = pytest.importorskip("torchvision.models.detection")

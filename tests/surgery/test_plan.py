@@ -6,15 +6,15 @@ from functools import cache
 
 import pytest
 import torch
-from checks import random_keep
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nets import CASES
 from torch import nn
 
 import pcshrink as pcs
 from pcshrink.errors import PlanMismatchError
 from pcshrink.surgery.cut import apply_plan
+from testing.checks import random_keep
+from testing.nets import CASES
 
 names = st.sampled_from(sorted(CASES))
 seeds = st.integers(0, 2**31)

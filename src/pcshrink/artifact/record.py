@@ -20,7 +20,7 @@ LARGEST_AXIS = 1 << 24
 
 @dataclass(frozen=True, kw_only=True)
 class GateState:
-    """A gate as it was: where it sits, and the switches that are no tensors."""
+    """A gate as it was: where it sits, and its settings that are not tensors."""
 
     spec: GateSpec
     masked: bool

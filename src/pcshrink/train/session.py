@@ -217,7 +217,7 @@ def build_model(recipe: Recipe, num_classes: int) -> tuple[nn.Module, PrunePlan 
 
 
 def blank_model(recipe: Recipe, num_classes: int) -> nn.Module:
-    """The same network with weights nobody has seen, to be filled from a file of our own."""
+    """The same network with fresh random weights, to be filled from a checkpoint."""
     section = recipe.model.model_copy(update={"pretrained": False, "weights": None, "start": None})
     return build_model(recipe.model_copy(update={"model": section}), num_classes)[0]
 

@@ -1,6 +1,6 @@
 """Cost of the core beside its peers, in one run: attach and compact against Torch-Pruning, and a training step.
 
-    python benchmarks/core.py [--rounds 7] [--threads 1]
+    python -m benchmarks.core [--rounds 7] [--threads 1]
 
 Every figure is a ratio of medians of rounds that take turns, since machines are noisy.
 """

@@ -126,8 +126,7 @@ def _parameter(values: Tensor, trained: bool) -> nn.Parameter:
 
 
 def _check_shape(name: str, fresh: Tensor, saved: Tensor, plan: PrunePlan | None) -> None:
-    cuts = plan.tensors.get(name, {}) if plan else {}
-    expected = tuple(len(cuts[a]) if a in cuts else size for a, size in enumerate(fresh.shape))
+    expected = tuple(fresh.shape) if plan is None else plan.shape_after(name, fresh.shape)
     if tuple(saved.shape) != expected:
         message = f"{name!r} should have shape {expected}, but has {tuple(saved.shape)} in {WEIGHTS}"
         raise PlanMismatchError(message)

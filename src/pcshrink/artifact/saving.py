@@ -109,14 +109,12 @@ def _is_compact(shapes: Mapping[str, tuple[int, ...]], plan: PrunePlan | None) -
                 "Save a model before its norms are folded into its convolutions; export folds them."
             )
             raise PlanMismatchError(message)
-        after = list(before)
-        for axis, kept in plan.tensors[name].items():
-            after[axis] = len(kept)
-        whole, cut = whole and list(shapes[name]) == before, cut and list(shapes[name]) == after
+        after = plan.shape_after(name, before)
+        whole, cut = whole and list(shapes[name]) == before, cut and shapes[name] == after
         if not whole and not cut:
             message = (
                 f"the plan belongs to another model: {name!r} has shape {shapes[name]}, with this plan "
-                f"it would be {tuple(before)} before and {tuple(after)} after the cut"
+                f"it would be {tuple(before)} before and {after} after the cut"
             )
             raise PlanMismatchError(message)
     return cut

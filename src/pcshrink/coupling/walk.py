@@ -111,7 +111,7 @@ class Walk:
             self.values[id(op.out)] = replace(value, axes=value.axes | {axis: channels.gated(site)})
 
     def _owns_tensors(self, name: str) -> bool:
-        """A leaf with numbers of its own, such as a frozen norm: it may move zero, so a gate fits behind it."""
+        """A leaf with parameters or buffers, such as a frozen norm: it may not map 0 to 0, so a gate goes after it."""
         module = self.modules.get(name)
         return module is not None and not module._modules and bool(module._parameters or module._buffers)
 

@@ -65,7 +65,7 @@ class Comparison:
         return paired_ratio(self.times[name], self.times[reference])
 
     def table(self) -> str:
-        """One line a model; ratios are against the first."""
+        """One line for each model; ratios are against the first."""
         names = list(self.results)
         width = max(map(len, names))
         lines = [f"{'':{width}}  median ms  [99 % interval]       x {names[0]}"]

@@ -91,11 +91,11 @@ def _excluded(model: nn.Module, config: MethodConfig) -> dict[str, str]:
 
 def _matching(layers: Iterable[str], pattern: str, field: str) -> list[str]:
     names = list(layers)
-    found = fnmatch.filter(names, pattern)
-    if not found:
+    matching = fnmatch.filter(names, pattern)
+    if not matching:
         some = ", ".join(names[:6])
         message = (
             f"{field}: the pattern {pattern!r} matches no convolution or linear layer; they are called {some}, ..."
         )
         raise NoSitesError(message)
-    return found
+    return matching

@@ -98,8 +98,13 @@ class PrunePlan:
             raise PlanMismatchError(message)
         return cls.from_dict(data)
 
+    def shape_after(self, name: str, shape: Sequence[int]) -> tuple[int, ...]:
+        """The shape that a tensor of this name and shape has after the cut."""
+        cuts = self.tensors.get(name, {})
+        return tuple(len(cuts[axis]) if axis in cuts else size for axis, size in enumerate(shape))
+
     def __str__(self) -> str:
-        """One line a group."""
+        """One line for each group."""
         rows = [f"{name}: {len(kept)} of {self.sizes[name]} channels stay" for name, kept in self.groups.items()]
         return "\n".join(rows)
 

@@ -45,7 +45,7 @@ def train(recipe: Recipe, out: str | Path, *, resume: bool = False, quiet: bool 
 
     Raises:
         ConfigError: The recipe cannot work; nothing was trained.
-        CheckpointError: There is a run in ``out`` already, or its checkpoints are of no use.
+        CheckpointError: There is a run in ``out`` already, or none of its checkpoints can be read.
         Interrupted: A signal came; a checkpoint was written.
     """
     began, folder = time.monotonic(), Path(out)

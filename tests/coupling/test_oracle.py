@@ -7,11 +7,11 @@ import warnings
 
 import pytest
 import torch
-from nets import randomise_
 from torch import nn
 
 from pcshrink.config import ShrinkConfig
 from pcshrink.proof.discover import discover
+from testing.nets import randomise_
 
 LAYERS = (nn.Linear, nn.modules.conv._ConvNd)
 

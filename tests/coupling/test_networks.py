@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import pytest
 import torch
-from checks import LIMIT, outputs, random_keep, relative, stir_gates_
-from nets import randomise_
 
 import pcshrink as pcs
+from benchmarks.networks import shrinkable_share
 from pcshrink.models import build, create
+from testing.checks import LIMIT, outputs, random_keep, relative, stir_gates_
+from testing.nets import randomise_
 
-BENCHMARK = Path(__file__).resolve().parent.parent / "benchmarks" / "networks.py"
 pytestmark = pytest.mark.equivalence
 
 
@@ -47,11 +43,6 @@ def test_zero_padded_shortcuts(dtype: torch.dtype) -> None:
     ],
 )
 def test_most_madds_can_shrink(spec: str, least: float) -> None:
-    found = importlib.util.spec_from_file_location("networks", BENCHMARK)
-    assert found is not None
-    assert found.loader is not None
-    networks = sys.modules["networks"] = importlib.util.module_from_spec(found)
-    found.loader.exec_module(networks)
     model, example = create(spec).eval(), torch.randn(1, 3, 224, 224)
     shrinker = pcs.attach_(model, example, pcs.ShrinkConfig(prove=False))
-    assert networks.shrinkable_share(shrinker, example) >= least
+    assert shrinkable_share(shrinker, example) >= least

@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from checks import outputs, random_keep, stir_gates_
-from nets import CASES, Case
 from torch import nn
 
 import pcshrink as pcs
@@ -20,6 +18,8 @@ from pcshrink.artifact import load, load_weights, read, save
 from pcshrink.errors import CheckpointError, ConfigError, PlanMismatchError, ShrinkWarning
 from pcshrink.models import create
 from pcshrink.surgery.gates import find_gates
+from testing.checks import outputs, random_keep, stir_gates_
+from testing.nets import CASES, Case
 
 pytestmark = pytest.mark.unit
 

@@ -7,15 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from checks import outputs, relative
-from nets import CASES, Case
 from torch import nn
 
 import pcshrink as pcs
 from pcshrink.errors import ConfigError, VerificationError
 from pcshrink.export import export_onnx, export_openvino, export_pt2
 from pcshrink.runtime import onnx
-from pcshrink.surgery.fold_norms import fold_norms
+from testing.checks import outputs, relative
+from testing.nets import CASES
 
 pytestmark = pytest.mark.export
 
@@ -107,30 +106,3 @@ def test_several_inputs_and_outputs(tmp_path: Path) -> None:
 def test_impossible_batches(batch: Any, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="batch"):
         export_onnx(nn.Linear(2, 2), torch.rand(1, 2), tmp_path / "m.onnx", batch=batch)
-
-
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_folding_norms_changes_nothing(case: Case) -> None:
-    model, example = case.model(), case.inputs()
-    folded, error = fold_norms(model, example)
-    assert error < 1e-5
-    assert relative(outputs(model, example), outputs(folded, example)) < 1e-5
-
-
-def test_folding_norms_takes_them_away_but_not_those_in_use() -> None:
-    class Both(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a, self.b, self.c = nn.Conv2d(3, 4, 1), nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 1)
-            self.na, self.nb, self.nc = nn.BatchNorm2d(4), nn.BatchNorm2d(4), nn.BatchNorm2d(4)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            x = self.na(self.a(x))
-            x = self.b(x)
-            return self.nc(self.c(self.nb(x) + x))  # b is read twice
-
-    model = Both().eval()
-    folded, _ = fold_norms(model, torch.randn(2, 3, 4, 4))
-    left = [name for name, module in folded.named_modules() if isinstance(module, nn.BatchNorm2d)]
-    assert left == ["nb"]
-    assert isinstance(model.na, nn.BatchNorm2d)

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from training import TINY, tiny
 
 from pcshrink import cli
 from pcshrink.train.recipe.read import recipe_names
 from pcshrink.train.run import train
+from testing.training import TINY, tiny
 
 
 def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:

@@ -16,7 +16,8 @@ import torch
 from torch import nn
 
 import pcshrink as pcs
-from pcshrink.artifact import files, load, load_weights, save
+from pcshrink.artifact import load, load_weights, save
+from pcshrink.artifact import store as files
 from pcshrink.artifact.record import HEAD, Artifact
 from pcshrink.errors import CheckpointError, ShrinkError
 

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from checks import LIMIT, outputs, random_keep, relative, stir_gates_
-from nets import randomise_
 from torch import Tensor, nn
 
 import pcshrink as pcs
@@ -18,6 +16,8 @@ from pcshrink.data.digits import load_digits
 from pcshrink.models.t2t_vit import T2TViT
 from pcshrink.surgery.attention import find_adapter
 from pcshrink.surgery.gates import find_gates
+from testing.checks import LIMIT, outputs, random_keep, relative, stir_gates_
+from testing.nets import randomise_
 
 timm = pytest.importorskip("timm")
 torchvision = pytest.importorskip("torchvision")

@@ -1,4 +1,4 @@
-"""The timer is honest, leaves models alone, and finds widths that meet a latency."""
+"""The timer is honest and leaves models alone."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from torch import nn
 
 import pcshrink as pcs
 from pcshrink.errors import ConfigError
-from pcshrink.measure import latency_budget, layer_table, staircase, timing
+from pcshrink.measure import timing
+from pcshrink.measure import widths as staircase
 from pcshrink.measure.explain import explain, table_of
 from pcshrink.measure.latency import compare, latency
 from pcshrink.measure.layers import Layer, LayerTable, layers_of, narrowed
 from pcshrink.models import create
 from pcshrink.surgery.cut import apply_plan
 from pcshrink.surgery.gates import remove_gates_
+from testing.machines import fake_times
 
 pytestmark = pytest.mark.unit
 
@@ -124,17 +126,6 @@ def test_layers_and_their_madds() -> None:
     assert total == 2 * pcs.profile(model, example).madds
 
 
-def fake_times(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-    """Layer times of a machine that computes blocks of ``step`` channels, without measuring anything."""
-
-    def measure(self: LayerTable, layers: Any) -> None:
-        for layer in layers:
-            into, out = (-(-width // step) * step for width in (layer.width_in, layer.width_out))
-            self.times[layer] = 1e-9 * layer.madds / (layer.width_in * layer.width_out) * into * out
-
-    monkeypatch.setattr(layer_table.LayerTable, "measure", measure)
-
-
 def test_why_it_is_not_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_times(monkeypatch, 16)
     dense = nn.Sequential(nn.Conv2d(3, 64, 3), nn.Conv2d(64, 64, 3), nn.Conv2d(64, 64, 3))
@@ -158,75 +149,6 @@ def test_the_alignment_is_the_step_of_the_stairs(step: int) -> None:
     assert staircase.choose(times) == step
 
 
-def shrinker() -> tuple[pcs.Shrinker, torch.Tensor]:
-    model, example = create("pcshrink:resnet20"), torch.randn(1, 3, 32, 32)
-    return pcs.attach_(model, example, pcs.ShrinkConfig(prove=False)), example
-
-
-def fake_whole(monkeypatch: pytest.MonkeyPatch, overhead: float) -> None:
-    """Whole networks take what their layers take, and something more."""
-
-    def measured(models: Any, example: Any, runtime: Any, **options: Any) -> Any:
-        times = {}
-        for name, model in models.items():
-            table = LayerTable("eager")
-            times[name] = [table.total(layers_of(model, example)) + overhead] * 20
-        return _Timed(times)
-
-    monkeypatch.setattr(latency_budget, "compare", measured)
-
-
-class _Timed:
-    def __init__(self, times: dict[str, list[float]]) -> None:
-        self.times = times
-        self.results = {name: _Milliseconds(1e3 * taken[0]) for name, taken in times.items()}
-
-    def ratio(self, name: str, reference: str) -> timing.Ratio:
-        return timing.paired_ratio(self.times[name], self.times[reference])
-
-
-class _Milliseconds:
-    def __init__(self, median_ms: float) -> None:
-        self.median_ms = median_ms
-
-
-@pytest.mark.parametrize("share", [0.4, 0.6, 0.8])
-def test_a_latency_budget_is_met_by_the_whole_network(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_times(monkeypatch, 4)
-    fake_whole(monkeypatch, overhead=0.005)  # an eighth of the dense time, which the table knows nothing of
-    found = latency_budget.choose_widths(*shrinker(), share, runtime="eager")
-    assert found.met, found
-    assert found.reached == pytest.approx(share, rel=0.05)
-
-
-def test_a_budget_out_of_reach_says_what_was_reached(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_times(monkeypatch, 1)
-    fake_whole(monkeypatch, overhead=0.04)
-    found = latency_budget.choose_widths(*shrinker(), 0.2, runtime="eager", min_channels=2)
-    assert not found.met
-    assert "cannot get narrower" in found.note
-    assert f"{found.reached:.3f}" in found.note
-
-
-def test_widths_are_aligned_and_free_ones_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_times(monkeypatch, 16)
-    fake_whole(monkeypatch, overhead=0.0)
-    found = latency_budget.choose_widths(*shrinker(), 0.5, runtime="eager", align=8)
-    assert all(kept % 8 == 0 for kept in found.keep.values())
-    # On this machine less than 16 channels cost as much as 16: nobody gets less.
-    assert min(found.keep.values()) >= 16
-
-
-def test_a_measured_budget_on_this_machine() -> None:
-    attached, example = shrinker()
-    table = LayerTable("eager", threads=1, seconds=0.002)
-    options: Any = {"runtime": "eager", "threads": 1, "align": 16, "seconds": 0.05, "table": table}
-    found = latency_budget.choose_widths(attached, example, 0.8, **options)
-    assert 0 < found.low <= found.reached <= found.high
-    assert set(found.keep) == {group.name for group in attached.groups}
-    assert found.met or found.note
-
-
 @pytest.mark.parametrize("name", ["pcshrink:resnet20", "torchvision:mobilenet_v3_small"])
 def test_layers_after_a_plan_are_those_of_the_compact_network(name: str) -> None:
     model, example = create(name).eval(), torch.randn(1, 3, 32, 32)
@@ -236,11 +158,6 @@ def test_layers_after_a_plan_are_those_of_the_compact_network(name: str) -> None
     small = apply_plan(model, plan)
     remove_gates_(small)
     assert narrowed(dense, plan) == layers_of(small, example)
-
-
-def test_impossible_share() -> None:
-    with pytest.raises(ConfigError, match="share"):
-        latency_budget.choose_widths(*shrinker(), 1.5)
 
 
 def test_layer_is_a_key() -> None:

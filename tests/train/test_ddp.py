@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import yaml
 from safetensors.torch import load_file
-from training import TINY
 
 from pcshrink.artifact import read
+from testing.training import TINY
 
 pytestmark = [pytest.mark.train, pytest.mark.slow]
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from checks import outputs, random_keep, relative, stir_gates_, train_once
-from nets import randomise_
-from random_ops import TABLE, Operation
 from torch import Tensor, nn
 
 import pcshrink as pcs
+from testing.checks import outputs, random_keep, relative, stir_gates_, train_once
+from testing.nets import randomise_
+from testing.random_ops import TABLE, Operation
 
 BATCH, SIDE = 3, 8
 LIMIT, TRAIN_LIMIT = 1e-12, 1e-8

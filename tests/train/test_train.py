@@ -11,7 +11,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
-from training import TINY, tiny
 
 import pcshrink as pcs
 from pcshrink.errors import ConfigError, ShrinkError
@@ -27,6 +26,7 @@ from pcshrink.train.recipe.schema import EpochsSection, OptimizerSection
 from pcshrink.train.run import train
 from pcshrink.train.timetable import Timetable
 from pcshrink.train.weights import load_weights_
+from testing.training import TINY, tiny
 
 
 @pytest.fixture(autouse=True)

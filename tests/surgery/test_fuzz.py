@@ -8,7 +8,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from random_nets import build, check
+
+from testing.random_nets import build, check
 
 COUNT = 100
 

@@ -15,7 +15,7 @@ import pcshrink as pcs
 from pcshrink.data import DataConfig, load_dataset
 from pcshrink.train.recipe.read import check_recipe
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 KEPT = sorted(path.parent for path in (ROOT / "zoo").glob("*/results.json"))
 LARGEST = 2_000_000  # bytes
 

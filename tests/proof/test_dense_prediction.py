@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from checks import random_keep, stir_gates_
-from nets import randomise_
 from torch import Tensor, nn
 
 import pcshrink as pcs
 from pcshrink.errors import VerificationError
 from pcshrink.surgery.gates import find_gates
+from testing.checks import random_keep, stir_gates_
+from testing.nets import randomise_
 
 torchvision = pytest.importorskip("torchvision")
 detection = pytest.importorskip("torchvision.models.detection")
@@ -116,7 +116,7 @@ def test_segmenter(name: str, dtype: torch.dtype) -> None:
 
 
 def test_frozen_norms_are_gated_and_folded() -> None:
-    """A frozen norm moves zero, so the gate sits behind it; folding scales its buffers."""
+    """A frozen norm does not map 0 to 0, so the gate sits behind it; folding scales its buffers."""
     model = prepare(retinanet, torch.float32)
     shrinker = pcs.attach_(model, images())
     stir_gates_(model)

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from checks import LIMIT, outputs, random_keep, relative, same_top, stir_gates_, train_once
-from nets import CASES, Case, settle_norms_
 from torch import Tensor, nn
 
 import pcshrink as pcs
 from pcshrink.graph.model import tensors
 from pcshrink.surgery.gates import find_gates
+from testing.checks import LIMIT, outputs, random_keep, relative, same_top, stir_gates_, train_once
+from testing.nets import CASES, Case, settle_norms_
 
 pytestmark = pytest.mark.equivalence
 

@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from training import tiny
 
 import pcshrink as pcs
 from pcshrink.budget.allocate import Budget, allocate, check, cost_model
 from pcshrink.budget.cost_model import METRICS, CostModel
 from pcshrink.errors import ConfigError
-from pcshrink.measure import staircase
+from pcshrink.measure import widths as staircase
 from pcshrink.models import create
 from pcshrink.shrinker import Shrinker
 from pcshrink.surgery.cut import apply_plan
 from pcshrink.surgery.gates import remove_gates_
 from pcshrink.train.recipe.schema import ShrinkSection
 from pcshrink.train.run import train
+from testing.training import tiny
 
 NETS = {"digitsnet": (1, 16, 16), "resnet20": (3, 32, 32), "torchvision:mobilenet_v2": (3, 64, 64)}
 

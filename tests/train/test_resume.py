@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from training import TINY, model_bytes, tiny
 
 from pcshrink.errors import CheckpointError, ConfigError
 from pcshrink.train import checkpoint
@@ -24,6 +23,7 @@ from pcshrink.train.checkpoint import Checkpoints, load_state, save_state
 from pcshrink.train.interrupt import Interrupted
 from pcshrink.train.loop import DivergedError, Loop
 from pcshrink.train.run import train
+from testing.training import TINY, model_bytes, tiny
 
 pytestmark = pytest.mark.train
 

@@ -21,11 +21,7 @@ LARGEST_AXIS = 1 << 24
 
 @dataclass(frozen=True, kw_only=True)
 class GateState:
-<<<<<<< HEAD
     """A gate as it was: where it sits, and those of its attributes that matter besides its tensors."""
-=======
-    """A gate as it was: where it sits, and its settings that are not tensors."""
->>>>>>> h-tests
 
     spec: GateSpec
     switches: dict[str, bool | int | float | None]

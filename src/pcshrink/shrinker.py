@@ -86,6 +86,15 @@ class Shrinker:
         return self.method.groups
 
     @property
+    def steps(self) -> int:
+        """Steps taken in the shrinking phase."""
+        return self.method.steps
+
+    def selected(self) -> dict[str, Tensor]:
+        """Group name -> which of its channels are on their way out (bool, (C,))."""
+        return self.method.selected()
+
+    @property
     def align(self) -> int:
         """What kept widths are multiples of, measured if the settings say "auto"."""
         return self.method.align

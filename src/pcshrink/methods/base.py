@@ -127,6 +127,7 @@ class Method(Generic[C]):
         groups: The groups, in the order of the coupling.
         sites: Place of each gate -> how it is built and the units of its channels.
         align: What kept widths are multiples of.
+        steps: Steps taken in the shrinking phase.
     """
 
     Config: ClassVar[type[MethodConfig]] = MethodConfig
@@ -145,6 +146,7 @@ class Method(Generic[C]):
         self.groups: list[Group] = []
         self.sites: dict[Any, GateSite] = {}
         self.align = 1
+        self.steps = 0
 
     @classmethod
     def summary(cls) -> str:
@@ -231,6 +233,7 @@ class Method(Generic[C]):
 
     def after_step(self, *, pushing: bool = True) -> None:
         """An optimizer step was taken; ``pushing`` in the shrinking phase."""
+        self.steps += int(pushing)
 
     def after_epoch(self, progress: float) -> None:
         """An epoch of the shrinking phase is over; ``progress`` is the share of the phase that is."""
@@ -242,10 +245,14 @@ class Method(Generic[C]):
         """What the channels of each group are ranked by; low ones go first."""
         return {group.name: torch.ones(group.channels) for group in self.groups}
 
-    def keep(self) -> dict[str, Tensor]:
-        """Which channels of each group stay at the end of the shrinking phase: all but the k lowest."""
+    def selected(self) -> dict[str, Tensor]:
+        """Which channels of each group are on their way out: the k lowest."""
         scores = self.scores()
-        return {g.name: ~lowest(scores[g.name], g.k) for g in self.groups}
+        return {g.name: lowest(scores[g.name], g.k) for g in self.groups}
+
+    def keep(self) -> dict[str, Tensor]:
+        """Which channels of each group stay at the end of the shrinking phase: all but the selected ones."""
+        return {name: ~chosen for name, chosen in self.selected().items()}
 
     def gone(self) -> dict[str, Tensor]:
         """Which channels of each group could be cut now without changing what the network computes."""
@@ -272,7 +279,8 @@ class Method(Generic[C]):
 
     def state_dict(self) -> dict[str, Any]:
         """Plain data besides the gates' own tensors, which are in the model's state_dict."""
-        return {}
+        return {"steps": self.steps}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where ``state_dict`` was taken."""
+        self.steps = int(state["steps"])

@@ -100,6 +100,7 @@ class Loop:
             DivergedError: The loss is not finite and stays so.
         """
         self.console.start(self.epoch * self.batches + self.batch, self.timetable.total * self.batches)
+        self.session.callbacks.on_start(self)
         if not self.resumed:
             self.phases.enter(0)
             self.save()
@@ -148,6 +149,7 @@ class Loop:
         """One optimizer step over some batches; "done", "skipped" or "rolled back"."""
         session, shrinker = self.session, self.session.shrinker
         pushing = self.timetable.phase(self.epoch) == "shrink"
+        session.callbacks.before_step(self)
         lr = self._at(self.epoch, self.batch)
         totals = {"loss": 0.0, "penalty": 0.0}
         for index, (images, labels, number) in enumerate(group):
@@ -174,6 +176,7 @@ class Loop:
         self.skips = 0
         for name, value in (*totals.items(), ("steps", 1.0)):
             self.sums[name] = self.sums.get(name, 0.0) + value
+        session.callbacks.after_step(self)
         return "done"
 
     def _at(self, epoch: int, batch: int) -> float:
@@ -198,7 +201,7 @@ class Loop:
         images = images.to(session.dtype)
         images, partner, own = self.objective.prepare(images, self.epoch, number, self.fabric.global_rank)
         scores = session.wrapped(images)
-        loss = self.objective.loss(scores, images, labels, partner, own)
+        loss = session.callbacks.on_loss(self, self.objective.loss(scores, images, labels, partner, own))
         if session.shrinker is None or not pushing:
             return loss, None
         return loss, session.shrinker.penalty(Step(images, labels, scores, loss))
@@ -278,6 +281,7 @@ class Loop:
         row |= self.phases.figures(phase)
         if self.fabric.is_global_zero:
             self.console.record(row)
+        self.session.callbacks.after_epoch(self, row)
         self.phases.leave(self.epoch)
         self.epoch, self.batch, self.sums = self.epoch + 1, 0, {}
         if self.epoch < self.timetable.total:

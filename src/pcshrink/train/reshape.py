@@ -37,6 +37,7 @@ def cut_(session: Session, keep: dict[str, Tensor]) -> bool:
     """
     if all(bool(k.all()) for k in keep.values()):
         return False
+    session.callbacks.before_cut(session, keep)
     unsynchronise_(session.model)
     memory, state = session.memory(), session.gated.method.state_dict()
     plan = session.gated.plan(keep)
@@ -46,6 +47,7 @@ def cut_(session: Session, keep: dict[str, Tensor]) -> bool:
     session.add_cut(plan)
     session.reattach(state)
     session.prepare(cut_state(memory, plan))
+    session.callbacks.after_cut(session)
     return True
 
 

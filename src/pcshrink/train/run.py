@@ -8,6 +8,7 @@ import logging
 import os
 import time
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import yaml
 from pcshrink.data import ImageData, load_dataset
 from pcshrink.data.source import derive_seed
 from pcshrink.errors import CheckpointError, ConfigError
+from pcshrink.train.callbacks import Callback, Callbacks
 from pcshrink.train.checkpoint import Checkpoints, write_text
 from pcshrink.train.console import Console
 from pcshrink.train.finish import finish
@@ -32,7 +34,14 @@ from pcshrink.train.session import PRECISIONS, Session
 _FREE = {"output", "description"}
 
 
-def train(recipe: Recipe, out: str | Path, *, resume: bool = False, quiet: bool = False) -> Result:
+def train(
+    recipe: Recipe,
+    out: str | Path,
+    *,
+    resume: bool = False,
+    quiet: bool = False,
+    callbacks: Sequence[Callback] = (),
+) -> Result:
     """Train, shrink, compact, prove, measure and save a network.
 
     Under ``torchrun`` every process calls this alike.
@@ -42,6 +51,7 @@ def train(recipe: Recipe, out: str | Path, *, resume: bool = False, quiet: bool 
         out: The folder for all files; it must be new, or hold the run to resume.
         resume: Go on from the newest checkpoint in ``out``, if there is one.
         quiet: Show nothing.
+        callbacks: Told what happens, see ``pcshrink.train.callbacks``.
 
     Raises:
         ConfigError: The recipe cannot work; nothing was trained.
@@ -63,7 +73,7 @@ def train(recipe: Recipe, out: str | Path, *, resume: bool = False, quiet: bool 
     console = Console(folder, quiet=quiet or not first, tensorboard=recipe.output.tensorboard and first)
     try:
         with stop_flag() as flag:
-            session = Session(recipe, data, fabric)
+            session = Session(recipe, data, fabric, Callbacks(callbacks))
             torch.manual_seed(derive_seed(recipe.seed, fabric.global_rank, "training"))
             objective = Objective(recipe.train, recipe.distill, recipe.seed, fabric.autocast)
             loop = Loop(session, objective, folder, console, flag)

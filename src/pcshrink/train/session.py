@@ -22,6 +22,7 @@ from pcshrink.surgery.fold import fold_gates_
 from pcshrink.surgery.mask import mask_
 from pcshrink.surgery.plan import PrunePlan
 from pcshrink.train.average import Average
+from pcshrink.train.callbacks import Callback
 from pcshrink.train.optim import make_optimizer, optimizer_state, set_optimizer_state
 from pcshrink.train.recipe.schema import Recipe, ShrinkSection
 from pcshrink.train.sync_norm import synchronise_, unsynchronise_
@@ -45,8 +46,9 @@ class Session:
         stage: ``dense``, ``gated`` or ``folded``.
     """
 
-    def __init__(self, recipe: Recipe, data: ImageData, fabric: Any) -> None:
+    def __init__(self, recipe: Recipe, data: ImageData, fabric: Any, callbacks: Callback | None = None) -> None:
         self.recipe, self.data, self.fabric = recipe, data, fabric
+        self.callbacks = callbacks or Callback()
         self.dtype = torch.float64 if recipe.train.precision == "fp64" else torch.float32
         example = torch.randn(2, *data.input_shape, generator=torch.Generator().manual_seed(1))
         self.example = example.to(fabric.device, self.dtype)

@@ -40,7 +40,7 @@ class PCS(SalienceMethod[ShrinkConfig]):
         self.lam_base = config.lam or base_rate(
             config.multiple, config.total_steps, config.lr, config.momentum, config.power
         )
-        self.lam_most = largest_rate(config.lr, config.momentum)
+        self.lam_most = largest_rate(config.total_steps, config.lr, config.momentum)
         self.floors: dict[str, int] = {}
         self.target: Target | None = None
         self.control = Control()

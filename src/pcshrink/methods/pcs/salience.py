@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
@@ -31,7 +32,6 @@ class SalienceMethod(Method[G]):
 
     def __init__(self, config: G) -> None:
         super().__init__(config)
-        self.steps = 0
         self.units: Units
         self._selected: Tensor | None = None
 
@@ -104,8 +104,8 @@ class SalienceMethod(Method[G]):
 
     def after_step(self, *, pushing: bool = True) -> None:
         """Take the batch into the running salience; advance the schedule while pushing."""
+        super().after_step(pushing=pushing)
         self.units.update_running(self.config.alpha)
-        self.steps += int(pushing)
         self._selected = None
 
     def forget_pass(self) -> None:
@@ -119,13 +119,9 @@ class SalienceMethod(Method[G]):
             for gate in self.salience_gates.values():
                 gate.blend = settled
 
-    def state_dict(self) -> dict[str, Any]:
-        """The steps taken."""
-        return {"steps": self.steps}
-
-    def load_state_dict(self, state: Any) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where ``state_dict`` was taken."""
-        self.steps = int(state["steps"])
+        super().load_state_dict(state)
         self._selected = None
 
 

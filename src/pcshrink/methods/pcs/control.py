@@ -1,7 +1,7 @@
 """How a budget steers the push: follow a falling cost, then fix the widths, then close what is left.
 
-The phase has three parts. While *learning*, the k lowest channels of every group are pushed, and the rate is raised
-where the network is wider than the plan of a smoothly falling cost wants, lowered where it is narrower. Then the network *lands*:
+The phase has three parts. While *learning*, the k lowest channels of every group are pushed. The rate is raised where
+the network is wider than a smoothly falling cost wants it, and lowered where it is narrower. Then the network *lands*:
 the widths that meet the budget are read off the saliences, the channels beyond them go on being pushed, the others
 are let go. What of them is still alive late in the phase is *closed*: a factor that falls to zero multiplies it.
 """

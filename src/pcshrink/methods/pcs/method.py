@@ -38,9 +38,9 @@ class PCS(SalienceMethod[ShrinkConfig]):
     def __init__(self, config: ShrinkConfig) -> None:
         super().__init__(config)
         self.lam_base = config.lam or base_rate(
-            config.multiple, config.total_steps, config.lr, config.momentum, config.power
+            config.multiple, config.total_steps, config.lr, config.momentum, config.power, config.optimizer
         )
-        self.lam_most = largest_rate(config.total_steps, config.lr, config.momentum)
+        self.lam_most = largest_rate(config.total_steps, config.lr, config.momentum, config.optimizer)
         self.floors: dict[str, int] = {}
         self.target: Target | None = None
         self.control = Control()

@@ -64,7 +64,7 @@ def main() -> None:
     if any(option in COMPLETION and shell in SHELLS for option, shell in pairwise(sys.argv)):
         os.environ[NO_DETECTION] = "1"
     try:
-        app()
+        app(prog_name="pcshrink")
     except ShrinkError as error:
         _fail(error, str(error))
     except ModuleNotFoundError as error:

@@ -12,7 +12,7 @@ import typer
 from pcshrink.cli.options import examples
 
 if TYPE_CHECKING:
-    from pcshrink.train import Recipe
+    from pcshrink.train.recipe.schema import Recipe
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only print the result.")]
 

@@ -113,6 +113,20 @@ def test_each_module_has_a_layer() -> None:
     assert not unknown, f"place these in LAYERS: {sorted(unknown)}"
 
 
+def test_folders_of_tests_are_named_after_packages() -> None:
+    folders = {path.parent.name for path in ROOT.glob("tests/*/test_*.py")}
+    packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert folders <= packages
+
+
+@pytest.mark.parametrize("folder", ["tests", "testing", "benchmarks", "examples", "tools"])
+def test_no_program_edits_the_search_path(folder: str) -> None:
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        for node in ast.walk(parse(path)):
+            edits = isinstance(node, ast.Call) and re.match(r"(sys\.path\.\w+|site\.addsitedir)\(", ast.unparse(node))
+            assert not edits, where(path, node)
+
+
 @each_source()
 def test_imports_go_downwards(path: Path) -> None:
     if path == PACKAGE / "__init__.py":

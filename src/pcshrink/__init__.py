@@ -26,11 +26,11 @@ __all__ = [
 
 if TYPE_CHECKING:  # for type checkers and editors; at run time the same names come from _HOMES
     from pcshrink.artifact import load, save
-    from pcshrink.config import ShrinkConfig
     from pcshrink.errors import ShrinkError
     from pcshrink.export import export_onnx
     from pcshrink.measure import profile
     from pcshrink.measure.latency import latency
+    from pcshrink.methods.pcs.config import ShrinkConfig
     from pcshrink.proof.compact import compact
     from pcshrink.proof.verify import verify
     from pcshrink.shrinker import Shrinker, attach_, detach_
@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time the same names c
 else:
     _HOMES = {
         "PrunePlan": "surgery.plan",
-        "ShrinkConfig": "config",
+        "ShrinkConfig": "methods.pcs.config",
         "ShrinkError": "errors",
         "Shrinker": "shrinker",
         "attach_": "shrinker",

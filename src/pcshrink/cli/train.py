@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
         "train",
         epilog=examples(
             "pcshrink train digits --out runs/digits",
-            "pcshrink train cifar10-resnet20-b --set shrink.budget.madds=0.3",
+            "pcshrink train cifar10-resnet20 --set shrink.budget.madds=0.3",
             "pcshrink train my.yaml --out runs/mine --resume",
         ),
     )(train)

@@ -273,6 +273,10 @@ class Method(Generic[C]):
         """What to tell about the method after an epoch."""
         return {}
 
+    def concerns(self) -> list[str]:
+        """What may go wrong with these settings, to be said before anything is trained."""
+        return []
+
     def diagnosis(self) -> str:
         """Why nothing would leave, and what to do about it."""
         return f"method {self.config.method} keeps every channel; ask for narrower groups by ratio or aim()"

@@ -119,6 +119,8 @@ class Phases:
             shrinker.aim(widths_like(settings.like))
         self._call_teacher()
         session.prepare()
+        for concern in shrinker.method.concerns():
+            self.console.say(f"note: {concern}")
         self.console.say(
             f"{len(shrinker.groups)} groups with {self.facts.channels} channels can shrink, "
             f"to {sum(g.channels - g.k for g in shrinker.groups)}; {len(shrinker.refused)} layers stay whole"

@@ -12,7 +12,7 @@ from pcshrink.config import MethodConfig, Metric
 from pcshrink.methods.base import Step, Target
 from pcshrink.methods.pcs.config import ShrinkConfig
 from pcshrink.methods.pcs.control import Control
-from pcshrink.methods.pcs.rules import base_rate, keep_mask, largest_rate, rate
+from pcshrink.methods.pcs.rules import base_rate, keep_mask, largest_rate, rate, shortest_push
 from pcshrink.methods.pcs.salience import SalienceMethod
 
 STEER_EVERY = 10  # steps
@@ -179,6 +179,17 @@ class PCS(SalienceMethod[ShrinkConfig]):
         """The highest running salience among the channels that are being pushed down."""
         running = self.units.running[self.selected_units]
         return float(running.max()) if running.numel() else 0.0
+
+    def concerns(self) -> list[str]:
+        """A phase that is too short for a push."""
+        steps, needed = self.config.total_steps, shortest_push()
+        if steps >= needed:
+            return []
+        end = "what is left of them is closed by force" if self.target is not None else "fewer channels will leave"
+        return [
+            f"the shrinking phase has {steps} steps, and channels need about {needed} to reach zero while the task can "
+            f"still object; {end}. Give it more epochs"
+        ]
 
     def diagnosis(self) -> str:
         """What was seen of the push, and what to do."""

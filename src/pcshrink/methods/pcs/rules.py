@@ -48,6 +48,11 @@ def largest_rate(total_steps: int, lr: float, momentum: float = 0.9, optimizer: 
     return speed / (lr / (1 - momentum) * SLOPE)
 
 
+def shortest_push() -> int:
+    """Steps of a schedule below which the largest rate is bound by ``FASTEST``."""
+    return round(3 * RANGE / FASTEST)
+
+
 def shrinking_loss(salience: Tensor, selected: Tensor) -> Tensor:
     """R = sum of the selected entries, mean over the batch.
 

@@ -13,9 +13,11 @@ from torch import nn
 from pcshrink.errors import ConfigError, ShrinkError
 from pcshrink.export.agree import Batch, ExportReport, agree, prepare
 from pcshrink.export.onnx import export_onnx
+from pcshrink.export.registry import ExportFormat
+from pcshrink.graph.exporters import quiet
 from pcshrink.graph.model import unwrap
-from pcshrink.runtime.common import require
-from pcshrink.runtime.openvino import convert, openvino_runner
+from pcshrink.runtime.openvino import openvino_runner
+from pcshrink.runtime.optional import require
 
 
 def export_openvino(model: nn.Module, example_input: Any, path: str | Path, *, batch: Batch = None) -> ExportReport:
@@ -31,7 +33,7 @@ def export_openvino(model: nn.Module, example_input: Any, path: str | Path, *, b
         VerificationError: What was exported does not agree.
         ConfigError: openvino is not installed, or the path does not end in ``.xml``.
     """
-    require("openvino")
+    library = require("openvino", extra="openvino")
     target = Path(path)
     if target.suffix != ".xml":
         message = f"an OpenVINO model is an .xml file, got {target}"
@@ -41,7 +43,8 @@ def export_openvino(model: nn.Module, example_input: Any, path: str | Path, *, b
     with _folder_beside(target) as folder:
         source, made = folder / "model.onnx", folder / target.name
         first = export_onnx(base, example_input, source, batch=batch)
-        convert(source, made)
+        with quiet():
+            library.save_model(library.convert_model(str(source)), str(made), compress_to_fp16=False)
         inputs, worst, share = agree(base, openvino_runner(made, threads=1), example, batch)
         parts = [made.with_suffix(".bin"), made]
         size = sum(part.stat().st_size for part in parts)
@@ -62,3 +65,8 @@ def _folder_beside(target: Path) -> Iterator[Path]:
     except OSError as error:
         message = f"{target} cannot be written: {error}"
         raise ShrinkError(message) from error
+
+
+OPENVINO = ExportFormat(
+    name="openvino", write=export_openvino, suffix=".xml", description="OpenVINO, from a proven ONNX file"
+)

@@ -13,9 +13,10 @@ from typing import Any
 import torch
 import yaml
 
-from pcshrink.data import DataConfig, ImageData, load_dataset
+from pcshrink.data import DATASETS, DataConfig, ImageData, load_dataset
 from pcshrink.data.source import derive_seed
 from pcshrink.errors import CheckpointError, ConfigError
+from pcshrink.runtime.registry import RUNTIMES
 from pcshrink.train.checkpoint import Checkpoints, write_text
 from pcshrink.train.console import Console
 from pcshrink.train.finish import finish
@@ -31,7 +32,7 @@ from pcshrink.train.session import PRECISIONS, Session
 _FREE = {"output", "description"}
 
 
-def train(recipe: Recipe, out: str | Path, *, resume: bool = False, quiet: bool = False) -> Result:
+def train(recipe: Recipe, out: str | Path, *, resume: bool = False, quiet: bool = False, trust: bool = False) -> Result:
     """Train, shrink, compact, prove, measure and save a network.
 
     Under ``torchrun`` every process calls this alike.
@@ -41,6 +42,7 @@ def train(recipe: Recipe, out: str | Path, *, resume: bool = False, quiet: bool 
         out: The folder for all files; it must be new, or hold the run to resume.
         resume: Go on from the newest checkpoint in ``out``, if there is one.
         quiet: Show nothing.
+        trust: Run a data set or runtime of the user's own that the recipe names as ``package.module:callable``.
 
     Raises:
         ConfigError: The recipe cannot work; nothing was trained.
@@ -48,6 +50,7 @@ def train(recipe: Recipe, out: str | Path, *, resume: bool = False, quiet: bool 
         Interrupted: A signal came; a checkpoint was written.
     """
     began, folder = time.monotonic(), Path(out)
+    _import_code(recipe, trust=trust)
     if recipe.train.threads is not None:
         torch.set_num_threads(recipe.train.threads)
     fabric = _fabric(recipe)
@@ -79,6 +82,13 @@ def train(recipe: Recipe, out: str | Path, *, resume: bool = False, quiet: bool 
     if fabric.is_global_zero:
         result.save()
     return result
+
+
+def _import_code(recipe: Recipe, *, trust: bool) -> None:
+    """Import all code that the recipe names, before anything is written; from then on the names are known."""
+    DATASETS.get(recipe.data.name, trust=trust)
+    if recipe.shrink is not None and recipe.shrink.latency_budget is not None:
+        RUNTIMES.get(recipe.shrink.latency_budget.runtime, trust=trust)
 
 
 def _fabric(recipe: Recipe) -> Any:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from pcshrink.data.registry import DATASETS
+from pcshrink.runtime.registry import RUNTIMES
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Ratio = Annotated[float, Field(gt=0, lt=1)]
@@ -24,8 +27,7 @@ class ModelSection(Section):
     """Which network, and from which weights it starts.
 
     Attributes:
-        name: As ``pcshrink.models.create`` takes it: a name of pcshrink, torchvision or timm, or
-            ``package.module:callable``.
+        name: A name of pcshrink, torchvision or timm, or ``package.module:callable``: see ``pcshrink.models.create``.
         args: Passed on to it. ``num_classes`` is filled in from the data.
         pretrained: Load the library's own weights.
         weights: A safetensors or torch file (a state dict) to start from; names and shapes must fit.
@@ -49,7 +51,7 @@ class ModelSection(Section):
 class DataSection(Section):
     """Where the images come from; the fields are those of ``pcshrink.data.DataConfig``."""
 
-    name: Literal["digits", "cifar10", "folder"]
+    name: Annotated[str, AfterValidator(DATASETS.check)]
     root: Path | None = None
     batch_size: AtLeastOne = 128
     eval_batch_size: AtLeastOne = 500
@@ -93,8 +95,7 @@ class OptimizerSection(Section):
         name: The optimizer.
         lr: The learning rate of the dense, warm-up and shrinking phases.
         settle_lr: The learning rate the settling phase starts from; ``lr`` if not given.
-        hold_lr: Keep the learning rate constant until the settling phase. If not, it falls over warm-up, shrinking and
-            settling together.
+        hold_lr: Keep the learning rate constant until the settling phase; if not, it falls over all three together.
         momentum: Of SGD.
         nesterov: Of SGD.
         betas: Of AdamW.
@@ -177,7 +178,7 @@ class BudgetSection(Section):
     mem_access: Positive | None = None
     latency: Ratio | None = None
     convention: Literal["layers", "paper"] = "layers"
-    runtime: Literal["eager", "compiled", "onnxruntime", "openvino"] = "onnxruntime"
+    runtime: Annotated[str, AfterValidator(RUNTIMES.check)] = "onnxruntime"
     batch: AtLeastOne = 1
     threads: AtLeastOne | None = None
 

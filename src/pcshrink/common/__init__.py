@@ -1,0 +1,1 @@
+"""What several packages share and that knows nothing of networks."""

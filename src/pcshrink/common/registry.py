@@ -114,7 +114,7 @@ class Registry(Generic[T]):
         """
         if name in self or _CODE.fullmatch(name):
             return name
-        near = difflib.get_close_matches(name, list(self), n=3)
+        near = difflib.get_close_matches(name, list(self), n=3) or [n for n in self if name and n.startswith(name)]
         hint = (
             f"did you mean {' or '.join(map(repr, near))}?"
             if near

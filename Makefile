@@ -54,7 +54,8 @@ zoo: environment  ## prove the cut on many known architectures; writes docs/cove
 fuzz: environment  ## prove the cut on random networks
 	@$(VENV_PYTHON) -m benchmarks.fuzz
 
-bench: environment  ## time attach, compact and the training step
+bench: environment  ## time the start, attach, compact and the training step
+	@$(VENV_PYTHON) -m benchmarks.start
 	@$(VENV_PYTHON) -m benchmarks.core
 
 demo: environment  ## shrink a small network from end to end

@@ -1,7 +1,7 @@
 """Which of the method's free choices matter: short runs of ResNet-20 on CIFAR-10 that differ in one setting each.
 
-    python benchmarks/findings.py --data DIR --runs DIR            # run what is missing, then write docs/findings.md
-    python benchmarks/findings.py --data DIR --runs DIR --only base inner
+    python -m benchmarks.findings --data DIR --runs DIR            # run what is missing, then write docs/findings.md
+    python -m benchmarks.findings --data DIR --runs DIR --only base inner
 
 All runs start from the same short dense training, see the same images in the same order and meet the same budget. Runs
 that were stopped go on where they were.
@@ -75,7 +75,7 @@ def train(recipe: str, out: Path, data: Path, settings: list[str]) -> None:
     """One run from the beginning or from where it was stopped."""
     if (out / "result.json").is_file():
         return
-    program = [__file__, AFTER] if out.name == "after-sum" else ["-m", "pcshrink"]
+    program = ["-m", "benchmarks.findings", AFTER] if out.name == "after-sum" else ["-m", "pcshrink"]
     command = [sys.executable, *program, "train", recipe, "--out", str(out), "--set", f"data.root={data}"]
     for setting in settings:
         command += ["--set", setting]

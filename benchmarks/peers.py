@@ -1,6 +1,6 @@
 """Cut a trained network with the pruners of Torch-Pruning to the same budget, and save it to be trained on.
 
-    python benchmarks/peers.py --weights runs/dense/model/model.safetensors --out zoo/start
+    python -m benchmarks.peers --weights runs/dense/model/model.safetensors --out zoo/start
 
 Torch-Pruning chooses the channels; they are then cut out by pcshrink, so the result is an ordinary saved model and both
 sides are counted, trained (``model.start`` of a recipe) and timed by the same code.

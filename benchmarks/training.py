@@ -1,6 +1,6 @@
 """Figures of the trainer, side by side in one run (ResNet-20, 32 x 32, made-up images unless --root is given).
 
-    python benchmarks/training.py [--threads 1] [--rounds 5] [--parts step,run,data]
+    python -m benchmarks.training [--threads 1] [--rounds 5] [--parts step,run,data]
 
 step: a shrinking step against a dense step, batch 128.          goal: at most 1.15
 run:  a whole shrinking run with compaction while training, against a dense run of as many epochs, ending at 43 % of

@@ -1,6 +1,6 @@
 """Prove the cut on known architectures and write docs/coverage.md.
 
-    python benchmarks/zoo.py [--only PATTERN]
+    python -m benchmarks.zoo [--only PATTERN]
 
 Every architecture gets random weights and norms, gates, a random cut, and must give what the masked model gives: within
 1e-5 of the largest output in float32, 1e-12 in float64. An exception that is not a ShrinkError is a failure.

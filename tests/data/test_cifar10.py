@@ -220,13 +220,13 @@ class TestSources:
         assert capsys.readouterr().err == "CIFAR-10: reading a.tar.gz: done\nCIFAR-10: decoding: done\n"
 
     def test_plain_lines_of_long_work(self, tmp_path, capsys, monkeypatch, serve):
-        monkeypatch.setattr("pcshrink.data.progress._SECONDS_BETWEEN_LINES", 0.0)
+        monkeypatch.setattr("pcshrink.common.progress.SECONDS_BETWEEN_LINES", 0.0)
         archive = write_archive(tmp_path / "a.tar.gz", contents("binary"))
         serve(archive.read_bytes(), "none")
         prepare_cifar10(tmp_path, source="official", expected=EXPECTED)
         lines = capsys.readouterr().err
         assert "0.3 MB of an unknown total\n" in lines
-        assert "CIFAR-10: decoding: 5 of 6\n" in lines
+        assert "CIFAR-10: decoding: 5 of 6, about " in lines
 
     def test_a_bar_on_a_terminal(self, tmp_path, capsys, monkeypatch):
         archive = write_archive(tmp_path / "a.tar.gz", contents("binary"))

@@ -116,7 +116,7 @@ def test_segmenter(name: str, dtype: torch.dtype) -> None:
 
 
 def test_frozen_norms_are_gated_and_folded() -> None:
-    """A frozen norm moves zero, so the gate sits behind it; folding scales its buffers."""
+    """A frozen norm does not map 0 to 0, so the gate sits behind it; folding scales its buffers."""
     model = prepare(retinanet, torch.float32)
     shrinker = pcs.attach_(model, images())
     stir_gates_(model)

@@ -73,9 +73,7 @@ def test_a_runtime_that_is_not_installed() -> None:
 def test_a_library_that_is_missing(runtime: str, library: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, library, None)
     extra = "openvino" if library == "openvino" else "export"
-    with pytest.raises(
-        ConfigError, match=rf"needs {library}, which is not installed: pip install 'pcshrink\[{extra}\]'"
-    ):
+    with pytest.raises(ConfigError, match=rf"needs {library}, which is not installed; install it with .*\[{extra}\]"):
         check_runtime(runtime)
 
 

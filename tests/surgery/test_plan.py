@@ -126,3 +126,12 @@ def test_at_least_one_channel_stays() -> None:
     for gate in shrinker.gates.values():
         gate.running.zero_()
     assert all(len(kept) == 1 for kept in shrinker.plan().groups.values())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_shapes_after_a_plan_are_those_of_the_compact_network(name: str) -> None:
+    shrinker = attached(name)
+    plan = shrinker.plan(random_keep(shrinker, seed=3))
+    before, after = (model.state_dict() for model in (shrinker.model, apply_plan(shrinker.model, plan)))
+    expected = {key: plan.shape_after(key, before[key].shape) for key in after}
+    assert {key: tuple(tensor.shape) for key, tensor in after.items()} == expected

@@ -98,7 +98,7 @@ def choose_widths(
         runtime: Where the network will run.
         threads: How many threads; None: as many as torch uses now.
         align: Widths are multiples of this where the group is large enough.
-        min_channels: Every group keeps at least so many.
+        min_channels: The fewest channels that a group keeps.
         seconds: About how long to measure the whole networks, each time.
         table: Layer times already measured; it is filled further.
 

@@ -1,4 +1,4 @@
-"""The commands that bring a saved model to where it runs: ``export`` and ``bench``."""
+"""The commands that bring a saved model to where it runs: ``export``, ``bench`` and ``widths``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pcshrink.cli.options import (
+    AsJson,
+    Builder,
+    SavedModel,
+    SavedShape,
+    Threads,
+    Trust,
+    examples,
+    parse_numbers,
+    parse_shape,
+)
 from pcshrink.errors import ConfigError
 from pcshrink.export.registry import EXPORT_FORMATS
 from pcshrink.runtime.registry import RUNTIMES
@@ -18,38 +29,50 @@ if TYPE_CHECKING:
     from pcshrink.measure.latency import Comparison
     from pcshrink.runtime.registry import Runtime
 
-Builder = Annotated[
-    str | None,
-    typer.Option(
-        "--model", help="How the full-size network is made, where the folder does not say (package.module:callable)."
-    ),
+Format = Annotated[
+    str, typer.Option("--format", help=f"{EXPORT_FORMATS}.", autocompletion=lambda: list(EXPORT_FORMATS))
 ]
-Shape = Annotated[str | None, typer.Option("--input", help="One sample, for example 3,224,224 (default: as saved).")]
-Trust = Annotated[bool, typer.Option("--trust", help="Run code of your own that the folder or an option names.")]
-Where = Annotated[str, typer.Option("--runtime", help=f"{RUNTIMES}.")]
+Place = Annotated[str, typer.Option("--runtime", help=f"{RUNTIMES}.", autocompletion=lambda: list(RUNTIMES))]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module to the command line."""
-    app.command("export")(export)
-    app.command("bench")(bench)
-    app.command("widths")(widths)
+    app.command(
+        "export",
+        epilog=examples(
+            "pcshrink export runs/digits",
+            "pcshrink export runs/digits --format openvino --batch dynamic --out digits.xml",
+        ),
+    )(export)
+    app.command(
+        "bench",
+        epilog=examples(
+            "pcshrink bench runs/digits --dense --why",
+            "pcshrink bench runs/first runs/second --runtime openvino --batch 1,32",
+        ),
+    )(bench)
+    app.command("widths", epilog=examples("pcshrink widths --runtime onnxruntime --threads 1"))(widths)
 
 
 def export(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A saved model.")],
-    format: Annotated[str, typer.Option("--format", help=f"{EXPORT_FORMATS}.")] = "onnx",
-    batch: Annotated[str, typer.Option("--batch", help='A number, or "dynamic".')] = "1",
+    folder: SavedModel,
+    format: Format = "onnx",
+    batch: Annotated[
+        str, typer.Option("--batch", metavar="SIZE", help='The batch size: a number, or "dynamic".')
+    ] = "1",
     out: Annotated[
-        Path | None, typer.Option("--out", help="The file (default: in DIR, for example model.onnx).")
+        Path | None, typer.Option("--out", help="The file to write (default: in DIR, for example model.onnx).")
     ] = None,
     model: Builder = None,
-    shape: Shape = None,
+    shape: SavedShape = None,
     trust: Trust = False,
 ) -> None:
-    """Write a saved model for another runtime, compared with it on 256 inputs before the file gets its name."""
+    """Write a saved model for another runtime.
+
+    What was written is compared with the model on 256 inputs before the file gets its name.
+    """
     chosen = EXPORT_FORMATS.get(format, trust=trust)
-    size: Any = "dynamic" if batch == "dynamic" else _numbers(batch, "--batch")[0]
+    size: Any = "dynamic" if batch == "dynamic" else parse_numbers(batch, "--batch", "1")[0]
     folder = saved_in(folder)
     network = load_for(folder, model, trust)
     target = out or folder / f"model{chosen.suffix}"
@@ -58,22 +81,30 @@ def export(
 
 def bench(
     folders: Annotated[
-        list[Path], typer.Argument(metavar="DIR...", help="Saved models; ratios are against the first.")
+        list[Path],
+        typer.Argument(metavar="DIR", help="Finished runs or saved models; ratios are against the first."),
     ],
-    runtime: Where = "onnxruntime",
-    batch: Annotated[str, typer.Option("--batch", help="Batch sizes, for example 1,32.")] = "1",
-    threads: Annotated[int, typer.Option("--threads", min=1, help="Threads of the runtime.")] = 1,
-    seconds: Annotated[float, typer.Option("--seconds", help="About how long to measure each model.")] = 2.0,
+    runtime: Place = "onnxruntime",
+    batch: Annotated[str, typer.Option("--batch", metavar="SIZES", help="Batch sizes, for example 1,32.")] = "1",
+    threads: Threads = 1,
+    seconds: Annotated[
+        float, typer.Option("--seconds", help="About how long to measure each model, in seconds.")
+    ] = 2.0,
     dense: Annotated[
         bool, typer.Option("--dense", help="Also time the full-size network of the first folder.")
     ] = False,
-    why: Annotated[bool, typer.Option("--why", help="Times by layer, first model against the last.")] = False,
+    why: Annotated[
+        bool, typer.Option("--why", help="Also time every layer by itself, the first model against the last.")
+    ] = False,
     model: Builder = None,
-    shape: Shape = None,
+    shape: SavedShape = None,
     trust: Trust = False,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Time saved models side by side; a difference is claimed only where it is beyond the noise."""
+    """Time saved models side by side.
+
+    They run in turns, and a difference is claimed only where it is beyond the noise.
+    """
     from pcshrink.measure.latency import compare
     from pcshrink.runtime.run import check_runtime
 
@@ -84,7 +115,7 @@ def bench(
     for folder in folders:
         networks[_short(folder, folders)] = load_for(saved_in(folder), model, trust)
     comparisons = []
-    for size in _numbers(batch, "--batch"):
+    for size in parse_numbers(batch, "--batch", "1,32"):
         example = example_for(saved_in(folders[0]), next(iter(networks.values())), shape, size)
         timed = compare(networks, example, place, threads=threads, seconds=seconds)
         comparisons.append(_plain(timed))
@@ -99,11 +130,14 @@ def bench(
 
 
 def widths(
-    runtime: Where = "onnxruntime",
-    threads: Annotated[int, typer.Option("--threads", min=1, help="Threads of the runtime.")] = 1,
-    trust: Annotated[bool, typer.Option("--trust", help="Run a runtime of your own.")] = False,
+    runtime: Place = "onnxruntime",
+    threads: Threads = 1,
+    trust: Trust = False,
 ) -> None:
-    """Show which numbers of channels this machine likes, and the alignment that follows."""
+    """Show which numbers of channels this machine likes.
+
+    The alignment that follows is a good value for a recipe's shrink.align.
+    """
     from pcshrink.measure.widths import measure_staircase
     from pcshrink.runtime.run import check_runtime
 
@@ -146,7 +180,7 @@ def example_for(folder: Path, network: nn.Module, shape: str | None, batch: int)
     from pcshrink.artifact import read
     from pcshrink.models import default_input
 
-    sizes = tuple(_numbers(shape, "--input")) if shape else read(folder).input_shape or default_input(network)
+    sizes = parse_shape(shape) if shape else read(folder).input_shape or default_input(network)
     return torch.randn(batch, *sizes, generator=torch.Generator().manual_seed(0))
 
 
@@ -173,21 +207,10 @@ def _plain(timed: Comparison) -> dict[str, Any]:
 
     first = next(iter(timed.results))
     rows = {}
-    for name, time in timed.results.items():
+    for name, latency in timed.results.items():
         ratio = timed.ratio(name, first)
-        rows[name] = asdict(time) | {"ratio": asdict(ratio), "verdict": ratio.verdict}
+        rows[name] = asdict(latency) | {"ratio": asdict(ratio), "verdict": ratio.verdict}
     return rows
-
-
-def _numbers(text: str, option: str) -> list[int]:
-    try:
-        numbers = [int(part) for part in text.replace("x", ",").split(",")]
-    except ValueError:
-        numbers = []
-    if not numbers or min(numbers) < 1:
-        message = f"{option} must be numbers of at least 1, for example 1,32; got {text!r}"
-        raise ConfigError(message)
-    return numbers
 
 
 def _short(folder: Path, folders: list[Path]) -> str:

@@ -1,1 +1,1 @@
-"""What several packages share and that knows nothing of networks."""
+"""What all parts share and none owns: whole files, text tables, progress, registries, how to install."""

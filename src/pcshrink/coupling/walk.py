@@ -18,8 +18,8 @@ from pcshrink.graph.record import Graph, Op
 class Walk:
     """Carries channel knowledge through a recording, operation by operation."""
 
-    def __init__(self, model: nn.Module, ledger: Ledger) -> None:
-        self.model = model
+    def __init__(self, model: nn.Module, ledger: Ledger, *, reads_input: bool = True) -> None:
+        self.model, self.reads_input = model, reads_input
         self.ledger = ledger
         self.modules = dict(model.named_modules())
         self.values: dict[int, Value] = {}
@@ -76,7 +76,8 @@ class Walk:
             origin = self._own_input(site.module, value.shape[0])
         if origin is None or axis == 0:
             return False
-        self.ledger.pin(origin.averaged, f"the generator of {site.module!r} averages over them")
+        if self.reads_input:
+            self.ledger.pin(origin.averaged, f"the gate of {site.module!r} averages over them")
         from_end = isinstance(self.modules.get(site.module), nn.Linear) or axis != 1
         self.ledger.gates.setdefault(site, (value.axes[axis].units, axis - len(value.shape) if from_end else 1, origin))
         return True
@@ -110,7 +111,7 @@ class Walk:
             self.values[id(op.out)] = replace(value, axes=value.axes | {axis: channels.gated(site)})
 
     def _owns_tensors(self, name: str) -> bool:
-        """A leaf with numbers of its own, such as a frozen norm: it may move zero, so a gate fits behind it."""
+        """A leaf with parameters or buffers, such as a frozen norm: it may not map 0 to 0, so a gate goes after it."""
         module = self.modules.get(name)
         return module is not None and not module._modules and bool(module._parameters or module._buffers)
 

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Collection
 from typing import Literal
 
+from pcshrink.config import BY_RUN
 from pcshrink.errors import ConfigError
 
 # What only some data sets can act on; each says which of these have an effect on it.
@@ -41,7 +42,7 @@ class DataConfig:
 
     batch_size: int = 128
     eval_batch_size: int = 500
-    seed: int = 0
+    seed: int = dataclasses.field(default=0, metadata=BY_RUN)
     padding: int | None = None
     flip: bool | None = None
     cutout: int = 0
@@ -52,7 +53,7 @@ class DataConfig:
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
     workers: int | None = None
-    channels_last: bool = False
+    channels_last: bool = dataclasses.field(default=False, metadata=BY_RUN)
 
     def __post_init__(self) -> None:
         self._check_range("batch_size", self.batch_size, 1)

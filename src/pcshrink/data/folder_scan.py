@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pcshrink.data.progress import track
+from pcshrink.common.install import install_hint
+from pcshrink.common.progress import track
 from pcshrink.errors import DataError
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def open_image(path: str) -> "Image | BrokenImage":
     try:
         from PIL import Image
     except ImportError as error:
-        msg = "image folders need Pillow and torchvision; install them with `pip install pcshrink[train]`"
+        msg = f"image folders need Pillow and torchvision; install them with {install_hint('PIL')}"
         raise DataError(msg) from error
     try:
         with Image.open(path) as image:

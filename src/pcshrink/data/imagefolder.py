@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from pcshrink.common.install import install_hint
 from pcshrink.data.augment import Normalizer
 from pcshrink.data.config import DataConfig
 from pcshrink.data.folder_scan import BrokenImage, ImageFiles, open_image, scan_folder, usable_cores
@@ -84,7 +85,7 @@ def _transforms() -> Any:
     try:
         from torchvision.transforms import v2
     except ImportError as error:
-        msg = "image folders need torchvision; install it with `pip install pcshrink[train]`"
+        msg = f"image folders need torchvision; install it with {install_hint('torchvision')}"
         raise DataError(msg) from error
     return v2
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from torch import nn
 
+from pcshrink.common.files import staged
 from pcshrink.errors import VerificationError
-from pcshrink.export.agree import Batch, ExportReport, agree, prepare, staged
+from pcshrink.export.agree import Batch, ExportReport, agree, prepare
 from pcshrink.export.registry import ExportFormat
 from pcshrink.graph.exporters import FOR_DEPLOYMENT, write_onnx
 from pcshrink.graph.model import unwrap

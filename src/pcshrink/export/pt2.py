@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from pcshrink.common.files import staged
 from pcshrink.errors import ShrinkError, VerificationError
-from pcshrink.export.agree import Batch, ExportReport, agree, prepare, staged
+from pcshrink.export.agree import Batch, ExportReport, agree, prepare
 from pcshrink.export.registry import ExportFormat
 from pcshrink.graph.exporters import dynamic_shapes, quiet
 from pcshrink.graph.model import call_arguments, tensors, unwrap

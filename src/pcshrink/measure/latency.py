@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from pcshrink.common.tables import text_table
 from pcshrink.errors import ConfigError
 from pcshrink.graph.model import tensors
 from pcshrink.measure.timing import Ratio, interleave, median_interval, paired_ratio
@@ -66,15 +67,13 @@ class Comparison:
         return paired_ratio(self.times[name], self.times[reference])
 
     def table(self) -> str:
-        """One line a model; ratios are against the first."""
+        """One line for each model; ratios are against the first."""
         names = list(self.results)
-        width = max(map(len, names))
-        lines = [f"{'':{width}}  median ms  [99 % interval]       x {names[0]}"]
-        for name, time in self.results.items():
+        rows = []
+        for name, timed in self.results.items():
             ratio = "" if name == names[0] else str(self.ratio(name, names[0]))
-            interval = f"[{time.low_ms:.3f}, {time.high_ms:.3f}]"
-            lines.append(f"{name:{width}}  {time.median_ms:9.3f}  {interval:20}  {ratio}".rstrip())
-        return "\n".join(lines)
+            rows.append([name, f"{timed.median_ms:.3f}", f"[{timed.low_ms:.3f}, {timed.high_ms:.3f}]", ratio])
+        return text_table(rows, "<><", head=["model", "median ms", "99 % interval", f"x {names[0]}"])
 
 
 def latency(

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from pcshrink.common.tables import text_table
+
 Convention = Literal["layers", "paper"]
 
 
@@ -112,19 +114,11 @@ class Profile:
             for row in self.layers
         ]
         total = ["total", "", "", f"{self.params:,}", f"{self.madds:,}", f"{self.mem_access:,}"]
-        widths = [max(map(len, column)) for column in zip(head, *body, total, strict=True)]
-        rule = ["-" * width for width in widths]
-        lines = [_line(cells, widths) for cells in (head, rule, *body, rule, total)]
-        return "\n".join([*lines, self.summary()])
+        return text_table(body, "<<<>", head=head, total=total) + "\n" + self.summary()
 
     def __str__(self) -> str:
         """The table."""
         return self.table()
-
-
-def _line(cells: list[str], widths: list[int]) -> str:
-    sides = "<<<>>>"
-    return "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(cells, sides, widths, strict=True)).rstrip()
 
 
 def _millions(number: int) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from pcshrink.common.tables import text_table
 from pcshrink.measure.timing import clock_for, interleave
 from pcshrink.runtime.registry import RuntimeLike
 from pcshrink.runtime.run import check_runtime, ready, use_threads
@@ -36,10 +37,11 @@ class Staircase:
     runtime: str
 
     def __str__(self) -> str:
-        """Width and time, one a line."""
+        """Time by width as a table, and what follows."""
         best = min(self.nanoseconds.values())
-        rows = [f"{w:4} channels  {ns:6.1f} ns / 1000 madds  {ns / best:5.2f}" for w, ns in self.nanoseconds.items()]
-        return "\n".join([*rows, f"align: {self.align} ({self.runtime})"])
+        rows = [[str(width), f"{ns:.1f}", f"{ns / best:.2f}"] for width, ns in self.nanoseconds.items()]
+        table = text_table(rows, ">", head=["channels", "ns / 1000 madds", "x best"])
+        return f"{table}\nalign: {self.align} ({self.runtime})"
 
 
 def measure_staircase(

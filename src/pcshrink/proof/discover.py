@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from pcshrink.config import ShrinkConfig
+from pcshrink.config import MethodConfig
 from pcshrink.coupling.groups import Coupling, conclude
 from pcshrink.coupling.units import Ledger
 from pcshrink.coupling.walk import Walk
@@ -23,8 +23,14 @@ from pcshrink.surgery.gates import find_gates, remove_gates_
 LAYERS = (nn.Linear, nn.modules.conv._ConvNd)
 
 
-def discover(model: nn.Module, example_input: Any, config: ShrinkConfig) -> Coupling:
+def discover(model: nn.Module, example_input: Any, config: MethodConfig, *, reads_input: bool = True) -> Coupling:
     """The groups of a model that can shrink, proven unless the settings say otherwise.
+
+    Args:
+        model: Any module.
+        example_input: A tensor, or a tuple of arguments.
+        config: Which layers to leave alone, and whether to prove.
+        reads_input: The gates read the mean input of their layers, so what that mean is taken over must stay.
 
     Raises:
         NoSitesError: No group is left, or a pattern matches nothing.
@@ -34,7 +40,7 @@ def discover(model: nn.Module, example_input: Any, config: ShrinkConfig) -> Coup
         model = copy.deepcopy(model)
         remove_gates_(model)
     with adapted(model.modules()):
-        coupling, choosing = _couple(model, example_input, config)
+        coupling, choosing = _couple(model, example_input, config, reads_input)
         if config.prove:
             coupling = prove(model, coupling, example_input, choosing=choosing)
     if not coupling.groups:
@@ -44,10 +50,10 @@ def discover(model: nn.Module, example_input: Any, config: ShrinkConfig) -> Coup
     return coupling
 
 
-def _couple(model: nn.Module, example_input: Any, config: ShrinkConfig) -> tuple[Coupling, bool]:
+def _couple(model: nn.Module, example_input: Any, config: MethodConfig, reads_input: bool) -> tuple[Coupling, bool]:
     """The groups, and whether the model makes choices that its outputs may hide."""
     excluded = _excluded(model, config)
-    walk = Walk(model, Ledger())
+    walk = Walk(model, Ledger(), reads_input=reads_input)
     graph = record(model, example_input)
     walk.follow(graph)
     called = set(graph.called)
@@ -68,7 +74,7 @@ def _follow_training(model: nn.Module, walk: Walk, example_input: Any) -> set[st
     return graph.called
 
 
-def _excluded(model: nn.Module, config: ShrinkConfig) -> dict[str, str]:
+def _excluded(model: nn.Module, config: MethodConfig) -> dict[str, str]:
     """Module name -> reason, from the include, exclude and ratio patterns."""
     layers = [n for n, m in model.named_modules() if isinstance(m, LAYERS)]
     excluded: dict[str, str] = {}
@@ -85,11 +91,11 @@ def _excluded(model: nn.Module, config: ShrinkConfig) -> dict[str, str]:
 
 def _matching(layers: Iterable[str], pattern: str, field: str) -> list[str]:
     names = list(layers)
-    found = fnmatch.filter(names, pattern)
-    if not found:
+    matching = fnmatch.filter(names, pattern)
+    if not matching:
         some = ", ".join(names[:6])
         message = (
             f"{field}: the pattern {pattern!r} matches no convolution or linear layer; they are called {some}, ..."
         )
         raise NoSitesError(message)
-    return found
+    return matching

@@ -17,7 +17,7 @@ from pcshrink.proof.verify import check, compare, outputs_of
 from pcshrink.surgery.attention import owner_of
 from pcshrink.surgery.cut import apply_plan
 from pcshrink.surgery.mask import masked
-from pcshrink.surgery.plan import PrunePlan, gate_specs, make_plan
+from pcshrink.surgery.plan import PrunePlan, gate_sites, make_plan
 
 
 def prove(model: nn.Module, coupling: Coupling, example_input: Any, *, choosing: bool = False) -> Coupling:
@@ -43,13 +43,13 @@ def prove(model: nn.Module, coupling: Coupling, example_input: Any, *, choosing:
 
 
 class _Proof:
-    """Tries cuts on a copy of a model on which nothing can hide."""
+    """Tries cuts on a copy of a model in which no tensor is constant, so that every wrong cut shows."""
 
     def __init__(self, model: nn.Module, coupling: Coupling, example_input: Any, choosing: bool) -> None:
         self.original, self.coupling, self.example_input, self.choosing = model, coupling, example_input, choosing
         self.model = _scattered(model)
         self.shapes = {n: tuple(t.shape) for n, t in (*model.named_parameters(), *model.named_buffers())}
-        self.gates = gate_specs(coupling, reduction=4, norm=False)
+        self.gates = gate_sites(coupling)
 
     def failures(self, groups: list[ChannelGroup]) -> list[tuple[list[str], str]]:
         """The groups that cannot be cut, with the reason."""
@@ -108,7 +108,7 @@ class _Proof:
     def _compare(self, plan: PrunePlan) -> None:
         around, who = functools.partial(masked, self.model, plan), ("the masked copy", "the compact copy")
         small = apply_plan(self.model, plan)
-        check(self.model, small, self.example_input, who, around, choosing=self.choosing, finite=True)
+        check(self.model, small, self.example_input, who, around, users_own=False, choosing=self.choosing, finite=True)
 
 
 def _keep_some(groups: list[ChannelGroup]) -> dict[str, Flags]:
@@ -122,7 +122,7 @@ def _keep_some(groups: list[ChannelGroup]) -> dict[str, Flags]:
 
 
 def _scattered(model: nn.Module) -> nn.Module:
-    """A copy on which nothing can hide: constants such as zero-initialised norms get random values."""
+    """A copy whose constant tensors, such as zero-initialised norms, get random values, so that wrong cuts show."""
     trial = duplicate(model)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -136,7 +136,7 @@ def _scattered(model: nn.Module) -> nn.Module:
 
 def _check_repeats(model: nn.Module, example_input: Any) -> None:
     """A proof that fails means nothing if the model never gives the same output twice."""
-    first, second = (outputs_of(model, example_input, "the reference model") for _ in range(2))
+    first, second = (outputs_of(model, example_input, "the model", users_own=True) for _ in range(2))
     try:
         compare(first, second, "two runs of the same model")
     except VerificationError as error:

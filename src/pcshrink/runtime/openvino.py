@@ -21,7 +21,7 @@ def compile_openvino(model: Any, threads: int = 0) -> Any:
     settings: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
     if threads:
         settings["INFERENCE_NUM_THREADS"] = threads
-    return require("openvino", extra="openvino").Core().compile_model(model, "CPU", settings)
+    return require("openvino").Core().compile_model(model, "CPU", settings)
 
 
 def openvino_runner(path: Path, threads: int = 0) -> Callable[[list[Tensor]], list[Tensor]]:
@@ -48,13 +48,12 @@ def prepare_openvino(model: nn.Module, example_input: Any, threads: int) -> Call
 
 def _request(onnx_file: Path, threads: int) -> Any:
     with quiet():
-        converted = require("openvino", extra="openvino").convert_model(str(onnx_file))
+        converted = require("openvino").convert_model(str(onnx_file))
     return compile_openvino(converted, threads).create_infer_request()
 
 
 def _check_openvino() -> None:
-    require("onnx")
-    require("openvino", extra="openvino")
+    require("onnx", "openvino")
 
 
 OPENVINO = Runtime(

@@ -5,15 +5,12 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from pcshrink.common.install import install_hint
 from pcshrink.errors import ConfigError
 
 
-def require(*names: str, extra: str = "export") -> Any:
+def require(*names: str) -> Any:
     """Import optional libraries and give back the last one named.
-
-    Args:
-        *names: Modules to import.
-        extra: The extra of this package that brings them.
 
     Raises:
         ConfigError: One is not installed.
@@ -23,6 +20,6 @@ def require(*names: str, extra: str = "export") -> Any:
         try:
             library = importlib.import_module(name)
         except ImportError as error:
-            message = f"this needs {name}, which is not installed: pip install 'pcshrink[{extra}]'"
+            message = f"this needs {name}, which is not installed; install it with {install_hint(name)}"
             raise ConfigError(message) from error
     return library

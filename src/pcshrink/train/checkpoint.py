@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -14,42 +13,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from pcshrink.common.files import staged
 from pcshrink.errors import CheckpointError
 
 VERSION = 1
 KEEP = 2
 _TENSOR = "__tensor__"
 _NAME = re.compile(r"checkpoint-(\d{10})\.safetensors")
-
-
-def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
-    """Let ``write`` fill a temporary file beside ``path``, make it last, and only then give it its name."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        write(temporary)
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError as error:
-        message = f"cannot write {path}: {error}; the files written before are intact"
-        raise CheckpointError(message) from error
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a small text file atomically."""
-    write_atomically(path, lambda temporary: _put(temporary, text))
-
-
-def _put(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
 
 
 def save_state(path: Path, state: dict[str, Any]) -> None:
@@ -61,7 +31,8 @@ def save_state(path: Path, state: dict[str, Any]) -> None:
     tensors: dict[str, Tensor] = {}
     plain = _split(state, tensors, "")
     metadata = {"version": str(VERSION), "state": json.dumps(plain)}
-    write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata=metadata))
+    with staged(path) as temporary:
+        save_file(tensors, temporary, metadata=metadata)
 
 
 def _split(value: Any, tensors: dict[str, Tensor], where: str) -> Any:
@@ -143,6 +114,18 @@ class Checkpoints:
         if problems:
             raise CheckpointError("; ".join(problems))
         return None
+
+    def newest(self) -> dict[str, Any]:
+        """The newest checkpoint.
+
+        Raises:
+            CheckpointError: There is none.
+        """
+        state = self.load()
+        if state is None:
+            message = f"there is no checkpoint in {self.folder}"
+            raise CheckpointError(message)
+        return state
 
 
 def random_state() -> dict[str, Any]:

@@ -66,20 +66,20 @@ class Objective:
         with torch.no_grad(), self.precision():
             taught = _wide(self.teacher(images))
         share = self.distill.weight
-        return (1 - share) * loss + share * self._imitation(_wide(scores), taught)
+        return (1 - share) * loss + share * _imitation(self.distill, _wide(scores), taught)
 
-    def _imitation(self, scores: Tensor, taught: Tensor) -> Tensor:
-        assert self.distill is not None
-        if self.distill.loss == "mse":
-            return F.mse_loss(scores, taught)
-        heat = self.distill.temperature
-        gap = F.kl_div(
-            F.log_softmax(scores / heat, dim=-1),
-            F.log_softmax(taught / heat, dim=-1),
-            reduction="batchmean",
-            log_target=True,
-        )
-        return gap * heat**2
+
+def _imitation(distill: DistillSection, scores: Tensor, taught: Tensor) -> Tensor:
+    if distill.loss == "mse":
+        return F.mse_loss(scores, taught)
+    heat = distill.temperature
+    gap = F.kl_div(
+        F.log_softmax(scores / heat, dim=-1),
+        F.log_softmax(taught / heat, dim=-1),
+        reduction="batchmean",
+        log_target=True,
+    )
+    return gap * heat**2
 
 
 def _wide(scores: Tensor) -> Tensor:

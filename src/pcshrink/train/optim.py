@@ -1,14 +1,14 @@
-"""Optimizers by name, their state by parameter name, and the running average of the weights."""
+"""Optimizers by name, and their state by parameter name."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from pcshrink.shrinker import split_parameters
 from pcshrink.surgery.plan import PrunePlan
 from pcshrink.train.recipe.schema import OptimizerSection
 
@@ -17,12 +17,7 @@ State = dict[str, dict[str, Any]]
 
 def make_optimizer(model: nn.Module, settings: OptimizerSection) -> torch.optim.Optimizer:
     """Weight decay on matrices only: biases, norms and other vectors have none."""
-    matrices = [p for p in model.parameters() if p.requires_grad and p.ndim > 1]
-    vectors = [p for p in model.parameters() if p.requires_grad and p.ndim <= 1]
-    groups = [
-        {"params": matrices, "weight_decay": settings.weight_decay},
-        {"params": vectors, "weight_decay": 0.0},
-    ]
+    groups = split_parameters(model, settings.weight_decay)
     if settings.name == "adamw":
         return torch.optim.AdamW(groups, lr=settings.lr, betas=settings.betas)
     nesterov = settings.nesterov and settings.momentum > 0
@@ -67,19 +62,3 @@ def cut_state(state: State, plan: PrunePlan) -> State:
                     value = value.index_select(axis, torch.tensor(kept, device=value.device))
             smaller[name][key] = value
     return smaller
-
-
-def start_average(model: nn.Module) -> nn.Module:
-    """A copy of the model to hold the average of its weights."""
-    average = copy.deepcopy(model)
-    average.requires_grad_(False)
-    return average.eval()
-
-
-@torch.no_grad()
-def update_average_(average: nn.Module, model: nn.Module, decay: float) -> None:
-    """Move the average a step towards the model; buffers follow at once."""
-    for mean, new in zip(average.parameters(), model.parameters(), strict=True):
-        mean.lerp_(new.to(mean.dtype), 1 - decay)
-    for kept, now in zip(average.buffers(), model.buffers(), strict=True):
-        kept.copy_(now)

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import logging
 import os
 import time
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 import yaml
 
-from pcshrink.data import DATASETS, DataConfig, ImageData, load_dataset
+from pcshrink.common.files import write_text
+from pcshrink.data import DATASETS, ImageData, load_dataset
 from pcshrink.data.source import derive_seed
 from pcshrink.errors import CheckpointError, ConfigError
 from pcshrink.runtime.registry import RUNTIMES
-from pcshrink.train.checkpoint import Checkpoints, write_text
+from pcshrink.train.callbacks import Callback, Callbacks
+from pcshrink.train.checkpoint import Checkpoints
 from pcshrink.train.console import Console
 from pcshrink.train.finish import finish
 from pcshrink.train.interrupt import stop_flag
@@ -32,7 +36,15 @@ from pcshrink.train.session import PRECISIONS, Session
 _FREE = {"output", "description"}
 
 
-def train(recipe: Recipe, out: str | Path, *, resume: bool = False, quiet: bool = False, trust: bool = False) -> Result:
+def train(
+    recipe: Recipe,
+    out: str | Path,
+    *,
+    resume: bool = False,
+    quiet: bool = False,
+    trust: bool = False,
+    callbacks: Sequence[Callback] = (),
+) -> Result:
     """Train, shrink, compact, prove, measure and save a network.
 
     Under ``torchrun`` every process calls this alike.
@@ -43,10 +55,11 @@ def train(recipe: Recipe, out: str | Path, *, resume: bool = False, quiet: bool 
         resume: Go on from the newest checkpoint in ``out``, if there is one.
         quiet: Show nothing.
         trust: Run a data set or runtime of the user's own that the recipe names as ``package.module:callable``.
+        callbacks: Told what happens, see ``pcshrink.train.callbacks``.
 
     Raises:
         ConfigError: The recipe cannot work; nothing was trained.
-        CheckpointError: There is a run in ``out`` already, or its checkpoints are of no use.
+        CheckpointError: There is a run in ``out`` already, or none of its checkpoints can be read.
         Interrupted: A signal came; a checkpoint was written.
     """
     began, folder = time.monotonic(), Path(out)
@@ -65,7 +78,7 @@ def train(recipe: Recipe, out: str | Path, *, resume: bool = False, quiet: bool 
     console = Console(folder, quiet=quiet or not first, tensorboard=recipe.output.tensorboard and first)
     try:
         with stop_flag() as flag:
-            session = Session(recipe, data, fabric)
+            session = Session(recipe, data, fabric, Callbacks(callbacks))
             torch.manual_seed(derive_seed(recipe.seed, fabric.global_rank, "training"))
             objective = Objective(recipe.train, recipe.distill, recipe.seed, fabric.autocast)
             loop = Loop(session, objective, folder, console, flag)
@@ -75,7 +88,7 @@ def train(recipe: Recipe, out: str | Path, *, resume: bool = False, quiet: bool 
             else:
                 console.rewind(0)
             loop.run()
-        result = finish(session, loop.boundary, folder)
+        result = finish(session, loop.phases, folder)
     finally:
         console.close()
     result.seconds = time.monotonic() - began
@@ -129,27 +142,26 @@ def open_data(recipe: Recipe, fabric: Any) -> ImageData:
 
 def open_section(section: DataSection, seed: int, channels_last: bool, **place: Any) -> ImageData:
     """A data set as a recipe's section describes it."""
-    options = section.model_dump(exclude={"name", "root"})
-    config = DataConfig(**options, seed=seed, channels_last=channels_last)
+    config = dataclasses.replace(section.settings, seed=seed, channels_last=channels_last)
     return load_dataset(section.name, section.root, config, **place)
 
 
 def _settle_alignment(recipe: Recipe, earlier: Path | None, fabric: Any) -> Recipe:
     """Replace ``align: auto`` by the number this machine likes, or by that of the run to resume."""
-    if recipe.shrink is None or recipe.shrink.align != "auto":
+    if recipe.shrink is None or recipe.shrink.settings.align != "auto":
         return recipe
     before = earlier / "recipe.yaml" if earlier is not None else None
     align: Any = None
     if before is not None and before.is_file():
         old = check_recipe(yaml.safe_load(before.read_text(encoding="utf-8")), str(before)).shrink
-        align = old.align if old is not None else None
+        align = old.settings.align if old is not None else None
     elif fabric.is_global_zero:
         from pcshrink.measure.widths import measure_alignment
 
         budget = recipe.shrink.latency_budget
         align = measure_alignment(budget.runtime if budget else "onnxruntime", threads=1)
-    align = fabric.broadcast(align)
-    return recipe.model_copy(update={"shrink": recipe.shrink.model_copy(update={"align": align})})
+    settings = dataclasses.replace(recipe.shrink.settings, align=fabric.broadcast(align))
+    return recipe.model_copy(update={"shrink": recipe.shrink.model_copy(update={"settings": settings})})
 
 
 def _earlier_state(folder: Path, recipe: Recipe, *, resume: bool) -> dict[str, Any] | None:

@@ -73,13 +73,13 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 
 def operands(op: Op) -> list[Tensor]:
     """All tensors among the arguments, lists of tensors included."""
-    found: list[Tensor] = []
+    given: list[Tensor] = []
     for arg in (*op.args, *op.kwargs.values()):
         if isinstance(arg, Tensor):
-            found.append(arg)
+            given.append(arg)
         elif isinstance(arg, (list, tuple)):
-            found += [item for item in arg if isinstance(item, Tensor)]
-    return found
+            given += [item for item in arg if isinstance(item, Tensor)]
+    return given
 
 
 def out_shape(call: Call, index: int | None = None) -> tuple[int, ...]:
@@ -238,7 +238,7 @@ def matrix_product(call: Call) -> Value:
 @rule("native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_no_training", "cudnn_batch_norm",
       "miopen_batch_norm", "_batch_norm_with_update", "_batch_norm_no_update")  # fmt: skip
 def batch_norm(call: Call) -> list[Value]:
-    """A norm of each channel by itself; it shifts zero, so the gate comes after it."""
+    """A norm of each channel by itself; it does not map 0 to 0, so the gate comes after it."""
     x, outs = call.value(0), [Value(tuple(t.shape)) for t in call.op.out]
     channels = x.at(1)
     units = units_of(channels, x.shape[1])
@@ -252,7 +252,7 @@ def batch_norm(call: Call) -> list[Value]:
             call.ledger.pin(rest.units, f"{call.label} takes statistics over a channel axis")
     if isinstance(size := call.attributes.get("num_features"), int):  # an instance norm sees batch x channels
         call.ledger.fixes.append(AttributeFix(call.op.module, "num_features", units[:size]))
-    why = f"{call.label} moves zero"
+    why = f"{call.label} does not map 0 to 0"
     origin = x.origin or _origin(call, x, 1)
     axes = {a: c.broken(why) for a, c in x.axes.items()}
     outs[0] = replace(outs[0], axes=axes, origin=origin)
@@ -269,7 +269,7 @@ def layer_norm(call: Call) -> list[Value]:
         if axis >= first:
             call.ledger.pin(channels.units, f"{call.label} normalises over the channels")
         else:
-            axes[axis] = channels.broken(f"{call.label} moves zero")
+            axes[axis] = channels.broken(f"{call.label} does not map 0 to 0")
     return [Value(x.shape, axes), *[Value(tuple(t.shape)) for t in call.op.out[1:]]]
 
 

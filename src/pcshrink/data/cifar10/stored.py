@@ -7,8 +7,6 @@ bytes whose md5 are published for the official `cifar-10-batches-bin` (5dd7e06a 
 """
 
 import hashlib
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -102,18 +100,3 @@ def check_batches(batches: Sequence[bytes | memoryview], expected: Sequence[str]
                 f"sha256 {digest}, expected {wanted}; delete it and get it again"
             )
             raise DataError(msg)
-
-
-def write_prepared(path: Path, parts: Sequence[bytes]) -> None:
-    """Write the file in one step: it is there as a whole, or not at all."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.writelines(parts)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
@@ -137,6 +138,10 @@ def _explain(problem: Any) -> str:
     """One problem as `path: what, got, hint`."""
     path = [str(part) for part in problem["loc"] if not _is_tag(part)]
     where = ".".join(path) or "recipe"
+    if problem["type"] == "unknown_key":
+        return f"{where}: {problem['msg']}"
+    if problem["type"] == "unexpected_keyword_argument":
+        return f"{where}: unknown key"
     if problem["type"] == "extra_forbidden":
         known = _fields_at(path[:-1])
         near = difflib.get_close_matches(path[-1], known, n=1)
@@ -145,8 +150,12 @@ def _explain(problem: Any) -> str:
         return f"{where}: is missing and has no default"
     text = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "value_error":
-        return f"{where}: {text}"
+        setting = _SETTING.match(text)  # a library's class names itself; in a recipe it is the section
+        return f"{where}.{setting[1]}: {setting[2]}" if setting else f"{where}: {text}"
     return f"{where}: {text[0].lower()}{text[1:]}; got {problem['input']!r}"
+
+
+_SETTING = re.compile(r"\w+Config\.(\S+) (must .*)", re.DOTALL)
 
 
 def _is_tag(part: Any) -> bool:

@@ -14,9 +14,10 @@ from typer.testing import CliRunner
 
 import pcshrink as pcs
 from pcshrink.cli.deploy import register
+from pcshrink.common.files import staged
 from pcshrink.errors import ConfigError, ShrinkError
 from pcshrink.export import EXPORT_FORMATS, ExportFormat, ExportReport
-from pcshrink.export.agree import agree, prepare, staged
+from pcshrink.export.agree import agree, prepare
 from pcshrink.models import create
 
 pytestmark = pytest.mark.export

@@ -141,6 +141,16 @@ def _run(recipe: Recipe, folder: Path, *, resume: bool, quiet: bool, again: str,
     typer.echo(f"{result.seconds:.0f} s")
 
 
+def _end_with_parent() -> None:
+    """In the child: be told to stop when the parent dies, even of a signal that it cannot pass on."""
+    if sys.platform == "linux":
+        import ctypes
+        import signal
+
+        set_death_signal = 1
+        ctypes.CDLL(None).prctl(set_death_signal, signal.SIGTERM)
+
+
 def _launch(devices: int) -> None:
     """Run this very command in several processes, and end with their exit code, or as a signal says."""
     import signal
@@ -148,7 +158,9 @@ def _launch(devices: int) -> None:
 
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={devices}"]
     environment = {"OMP_NUM_THREADS": "1"} | dict(os.environ)
-    process = subprocess.Popen([*command, "-m", "pcshrink", *sys.argv[1:]], env=environment)
+    process = subprocess.Popen(
+        [*command, "-m", "pcshrink", *sys.argv[1:]], env=environment, preexec_fn=_end_with_parent
+    )
     caught = []
 
     def pass_on(signum: int, _: Any) -> None:

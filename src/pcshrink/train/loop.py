@@ -21,6 +21,7 @@ from pcshrink.train.objective import Objective
 from pcshrink.train.phases import Phases
 from pcshrink.train.session import Session
 from pcshrink.train.timetable import Timetable
+from pcshrink.train.together import from_first
 
 MOST_SKIPS = 3  # bad steps in a row before the run goes back to its last checkpoint
 MOST_ROLLBACKS = 2
@@ -58,6 +59,7 @@ class Loop:
     def state(self) -> dict[str, Any]:
         """Everything that a resumed run needs."""
         return {
+            "recipe": self.recipe.model_dump(mode="json"),
             "place": {"epoch": self.epoch, "batch": self.batch, "step": self.step},
             "sums": self.sums,
             "trouble": {"skips": self.skips, "rollbacks": self.rollbacks, "lr_scale": self.lr_scale},
@@ -237,7 +239,7 @@ class Loop:
             )
             raise DivergedError(message)
         rollbacks, scale = self.rollbacks + 1, self.lr_scale / 2
-        self.load(self.checkpoints.newest())
+        self.load(from_first(self.fabric, self.checkpoints.newest))
         self.rollbacks, self.lr_scale, self.skips = rollbacks, scale, 0
         self.console.say(f"back to step {self.step}, learning rate halved")
         return "rolled back"

@@ -90,7 +90,7 @@ def test_shell_completion_can_be_installed(shell: str, mark: str) -> None:
         ("train dig", {"digits"}),
         ("recipes imagenet-vgg", {"imagenet-vgg16-b"}),
         ("bench --runtime o", {"onnxruntime", "openvino"}),
-        ("widths --runtime c", set()),
+        ("widths --runtime c", {"compiled"}),
         ("export x --format pt", {"pt2"}),
         ("data cifar10 --source n", {"npm"}),
     ],

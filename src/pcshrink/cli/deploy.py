@@ -20,11 +20,19 @@ from pcshrink.cli.options import (
     parse_shape,
 )
 from pcshrink.errors import ConfigError
+from pcshrink.export.registry import EXPORT_FORMATS
+from pcshrink.runtime.registry import RUNTIMES
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from pcshrink.measure.latency import Comparison
+    from pcshrink.runtime.registry import Runtime
+
+Format = Annotated[
+    str, typer.Option("--format", help=f"{EXPORT_FORMATS}.", autocompletion=lambda: list(EXPORT_FORMATS))
+]
+Place = Annotated[str, typer.Option("--runtime", help=f"{RUNTIMES}.", autocompletion=lambda: list(RUNTIMES))]
 
 
 def register(app: typer.Typer) -> None:
@@ -46,22 +54,14 @@ def register(app: typer.Typer) -> None:
     app.command("widths", epilog=examples("pcshrink widths --runtime onnxruntime --threads 1"))(widths)
 
 
-def _formats() -> list[str]:
-    return ["onnx", "pt2", "openvino"]
-
-
-def _runtimes() -> list[str]:
-    return ["eager", "compiled", "onnxruntime", "openvino"]
-
-
 def export(
     folder: SavedModel,
-    format: Annotated[str, typer.Option("--format", help="onnx, pt2 or openvino.", autocompletion=_formats)] = "onnx",
+    format: Format = "onnx",
     batch: Annotated[
         str, typer.Option("--batch", metavar="SIZE", help='The batch size: a number, or "dynamic".')
     ] = "1",
     out: Annotated[
-        Path | None, typer.Option("--out", help="The file to write (default: model.onnx, .pt2 or .xml in DIR).")
+        Path | None, typer.Option("--out", help="The file to write (default: in DIR, for example model.onnx).")
     ] = None,
     model: Builder = None,
     shape: SavedShape = None,
@@ -71,22 +71,12 @@ def export(
 
     What was written is compared with the model on 256 inputs before the file gets its name.
     """
-    from pcshrink.export import export_onnx, export_openvino, export_pt2
-
-    formats: dict[str, tuple[Any, str]] = {
-        "onnx": (export_onnx, ".onnx"),
-        "pt2": (export_pt2, ".pt2"),
-        "openvino": (export_openvino, ".xml"),
-    }
-    if format not in formats:
-        message = f"--format must be one of {', '.join(formats)}; got {format!r}"
-        raise ConfigError(message)
+    chosen = EXPORT_FORMATS.get(format, trust=trust)
     size: Any = "dynamic" if batch == "dynamic" else parse_numbers(batch, "--batch", "1")[0]
     folder = saved_in(folder)
     network = load_for(folder, model, trust)
-    write, suffix = formats[format]
-    report = write(network, example_for(folder, network, shape, 2), out or folder / f"model{suffix}", batch=size)
-    typer.echo(str(report))
+    target = out or folder / f"model{chosen.suffix}"
+    typer.echo(str(chosen.write(network, example_for(folder, network, shape, 2), target, batch=size)))
 
 
 def bench(
@@ -94,10 +84,7 @@ def bench(
         list[Path],
         typer.Argument(metavar="DIR", help="Finished runs or saved models; ratios are against the first."),
     ],
-    runtime: Annotated[
-        str,
-        typer.Option("--runtime", help="eager, compiled, onnxruntime or openvino.", autocompletion=_runtimes),
-    ] = "onnxruntime",
+    runtime: Place = "onnxruntime",
     batch: Annotated[str, typer.Option("--batch", metavar="SIZES", help="Batch sizes, for example 1,32.")] = "1",
     threads: Threads = 1,
     seconds: Annotated[
@@ -119,7 +106,9 @@ def bench(
     They run in turns, and a difference is claimed only where it is beyond the noise.
     """
     from pcshrink.measure.latency import compare
+    from pcshrink.runtime.run import check_runtime
 
+    place = check_runtime(runtime, trust=trust)
     networks: dict[str, nn.Module] = {}
     if dense:
         networks["dense"] = dense_of(saved_in(folders[0]), model, trust)
@@ -128,36 +117,31 @@ def bench(
     comparisons = []
     for size in parse_numbers(batch, "--batch", "1,32"):
         example = example_for(saved_in(folders[0]), next(iter(networks.values())), shape, size)
-        timed = compare(networks, example, runtime, threads=threads, seconds=seconds)  # type: ignore[arg-type]
+        timed = compare(networks, example, place, threads=threads, seconds=seconds)
         comparisons.append(_plain(timed))
         if not as_json:
             typer.echo(f"{runtime}, batch {size}, {threads} threads")
             typer.echo(timed.table())
             if why:
-                _explain(networks, example, runtime, threads, timed)
+                _explain(networks, example, place, threads, timed)
             typer.echo("")
     if as_json:
         typer.echo(json.dumps(comparisons, indent=1))
 
 
 def widths(
-    runtime: Annotated[
-        str,
-        typer.Option(
-            "--runtime",
-            help="eager, onnxruntime or openvino.",
-            autocompletion=lambda: [runtime for runtime in _runtimes() if runtime != "compiled"],
-        ),
-    ] = "onnxruntime",
+    runtime: Place = "onnxruntime",
     threads: Threads = 1,
+    trust: Trust = False,
 ) -> None:
     """Show which numbers of channels this machine likes.
 
     The alignment that follows is a good value for a recipe's shrink.align.
     """
     from pcshrink.measure.widths import measure_staircase
+    from pcshrink.runtime.run import check_runtime
 
-    typer.echo(str(measure_staircase(runtime, threads=threads)))  # type: ignore[arg-type]
+    typer.echo(str(measure_staircase(check_runtime(runtime, trust=trust), threads=threads)))
 
 
 def saved_in(folder: Path) -> Path:
@@ -200,7 +184,9 @@ def example_for(folder: Path, network: nn.Module, shape: str | None, batch: int)
     return torch.randn(batch, *sizes, generator=torch.Generator().manual_seed(0))
 
 
-def _explain(networks: dict[str, nn.Module], example: Tensor, runtime: str, threads: int, timed: Comparison) -> None:
+def _explain(
+    networks: dict[str, nn.Module], example: Tensor, runtime: Runtime, threads: int, timed: Comparison
+) -> None:
     from pcshrink.measure.explain import explain, overheads, table_of
     from pcshrink.measure.layers import LayerTable
 
@@ -208,8 +194,8 @@ def _explain(networks: dict[str, nn.Module], example: Tensor, runtime: str, thre
         message = "--why compares two models; name two folders, or add --dense"
         raise ConfigError(message)
     first, *_, last = networks
-    place: Any = "eager" if runtime == "compiled" else runtime
-    changes = explain(networks[first], networks[last], example, LayerTable(place, threads))
+    table = LayerTable(runtime if runtime.by_layer else "eager", threads)
+    changes = explain(networks[first], networks[last], example, table)
     typer.echo(f"\nby layer, {first} -> {last}, those that lost the most first:")
     typer.echo(table_of(changes))
     typer.echo(overheads(changes, {name: timed.results[name].median_ms for name in (first, last)}))

@@ -29,7 +29,10 @@ SavedShape = Annotated[
     ),
 ]
 Threads = Annotated[int, typer.Option("--threads", min=1, help="Threads that the runtime may use.")]
-Trust = Annotated[bool, typer.Option("--trust", help="Run a model builder of your own code that the folder names.")]
+Trust = Annotated[
+    bool,
+    typer.Option("--trust", help="Run code of your own (package.module:callable) that the folder or an option names."),
+]
 
 
 def examples(*commands: str) -> str:

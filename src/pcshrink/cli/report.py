@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from pcshrink.cli.options import AsJson, SavedModel, Trust, examples, parse_shape
+from pcshrink.data.registry import DATASETS
 
 
 def register(app: typer.Typer) -> None:
@@ -29,7 +30,12 @@ def register(app: typer.Typer) -> None:
 def evaluate(
     folder: SavedModel,
     data: Annotated[
-        str | None, typer.Option("--data", help="digits, cifar10 or folder (default: what it was trained on).")
+        str | None,
+        typer.Option(
+            "--data",
+            help=f"{DATASETS} (default: what it was trained on).",
+            autocompletion=lambda: list(DATASETS),
+        ),
     ] = None,
     root: Annotated[Path | None, typer.Option("--root", help="Folder of the data (default: as trained).")] = None,
     trust: Trust = False,

@@ -56,6 +56,10 @@ def train(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint in the folder.")] = False,
     devices: Annotated[int, typer.Option("--devices", min=1, help="Processes, one for each device.")] = 1,
+    trust: Annotated[
+        bool,
+        typer.Option("--trust", help="Run a data set or runtime of your own (package.module:callable) in the recipe."),
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
     """Train, shrink and compact a network as a recipe says."""
@@ -65,8 +69,8 @@ def train(
     folder = out or Path("runs") / Path(recipe).stem
     if devices > 1 and "WORLD_SIZE" not in os.environ:
         _launch(devices)
-    again = _command_to_go_on(recipe, settings or [], folder, devices)
-    _run(checked, folder, resume=resume, quiet=quiet, again=again)
+    again = _command_to_go_on(recipe, settings or [], folder, devices, trust=trust)
+    _run(checked, folder, resume=resume, quiet=quiet, trust=trust, again=again)
 
 
 def demo(
@@ -106,22 +110,23 @@ def recipes(
     typer.echo(text_table([[each, load_recipe(each).description] for each in recipe_names()], "<"))
 
 
-def _command_to_go_on(recipe: str, settings: list[str], folder: Path, devices: int) -> str:
+def _command_to_go_on(recipe: str, settings: list[str], folder: Path, devices: int, *, trust: bool = False) -> str:
     import shlex
 
     words = ["pcshrink", "train", recipe, *(w for s in settings for w in ("--set", s)), "--out", str(folder)]
     words += ["--devices", str(devices)] if devices > 1 else []
+    words += ["--trust"] if trust else []
     return shlex.join([*words, "--resume"])
 
 
-def _run(recipe: Recipe, folder: Path, *, resume: bool, quiet: bool, again: str) -> None:
+def _run(recipe: Recipe, folder: Path, *, resume: bool, quiet: bool, again: str, trust: bool = False) -> None:
     """Train, and print the result in the first process."""
     from pcshrink.train.interrupt import Interrupted
     from pcshrink.train.run import train as run
 
     first = os.environ.get("RANK", "0") == "0"
     try:
-        result = run(recipe, folder, resume=resume, quiet=quiet)
+        result = run(recipe, folder, resume=resume, quiet=quiet, trust=trust)
     except Interrupted as stop:
         if first:
             sys.stderr.write(f"{stop}. Go on with: {again}\n")

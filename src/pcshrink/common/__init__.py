@@ -1,1 +1,1 @@
-"""What all parts share and none owns: files that are whole or not there, text tables, progress, how to install."""
+"""What all parts share and none owns: whole files, text tables, progress, registries, how to install."""

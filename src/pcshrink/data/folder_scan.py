@@ -141,11 +141,11 @@ def _scan_split(folder: Path) -> ImageFiles:
     labels: list[int] = []
     empty = []
     for label, name in enumerate(classes):
-        found = sorted(_images_below(folder / name))
-        if not found:
+        images = sorted(_images_below(folder / name))
+        if not images:
             empty.append(name)
-        paths += found
-        labels += [label] * len(found)
+        paths += images
+        labels += [label] * len(images)
     if empty:
         what = "there are no images at all in" if not paths else "there are classes without images in"
         msg = (

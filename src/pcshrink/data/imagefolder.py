@@ -13,6 +13,7 @@ from pcshrink.common.install import install_hint
 from pcshrink.data.augment import Normalizer
 from pcshrink.data.config import DataConfig
 from pcshrink.data.folder_scan import BrokenImage, ImageFiles, open_image, scan_folder, usable_cores
+from pcshrink.data.registry import DataSet
 from pcshrink.data.source import Batch, BatchOrder, ImageData, derive_seed, split_evenly
 from pcshrink.errors import DataError
 
@@ -69,6 +70,15 @@ def load_folder(
         train=train,
         val=val,
     )
+
+
+FOLDER = DataSet(
+    name="folder",
+    load=load_folder,
+    needs_root=True,
+    options=("image_size", "resize_size", "rand_augment", "interpolation"),
+    description="images of your own: root/train/CLASS/* and root/val/CLASS/*",
+)
 
 
 def _transforms() -> Any:

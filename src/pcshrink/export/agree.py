@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from pcshrink.errors import ConfigError, VerificationError
+from pcshrink.export.fold_norms import fold_norms
 from pcshrink.graph.model import evaluation, run, tensors
 from pcshrink.proof.verify import difference
-from pcshrink.surgery.fold_norms import fold_norms
 
 Batch = int | Literal["dynamic"] | None
 INPUTS = 256
@@ -29,7 +29,7 @@ class ExportReport:
 
     Attributes:
         path: The file.
-        format: ``onnx``, ``pt2`` or ``openvino``.
+        format: The name of the format, for example ``onnx``.
         exporter: What made it; for ONNX ``dynamo`` or ``legacy``.
         inputs: Number of inputs it was compared on.
         difference: Largest difference of any output, relative to the largest output.

@@ -77,8 +77,8 @@ def _batch_size(graph: Graph, example_input: Any) -> int:
         first = next(iter(first.values())) if isinstance(first, dict) else first[0]
     if isinstance(first, list) and first and all(isinstance(item, Tensor) for item in first):
         return len(first)
-    found = tensors(example_input)
-    batch = int(found[0].shape[0]) if found and found[0].dim() > 1 else 1
+    inputs = tensors(example_input)
+    batch = int(inputs[0].shape[0]) if inputs and inputs[0].dim() > 1 else 1
     convs = (op for op in graph.ops if op_name(op) == "convolution")
     conv = next(convs, None)
     return batch if batch and (conv is None or conv.args[0].shape[0] % batch == 0) else 1

@@ -18,9 +18,10 @@ import yaml
 
 from pcshrink.common.files import write_text
 from pcshrink.common.lock import sole_writer
-from pcshrink.data import ImageData, load_dataset
+from pcshrink.data import DATASETS, ImageData, load_dataset
 from pcshrink.data.source import derive_seed
 from pcshrink.errors import CheckpointError, ConfigError
+from pcshrink.runtime.registry import RUNTIMES
 from pcshrink.train.callbacks import Callback, Callbacks
 from pcshrink.train.checkpoint import Checkpoints
 from pcshrink.train.console import Console
@@ -44,6 +45,7 @@ def train(
     *,
     resume: bool = False,
     quiet: bool = False,
+    trust: bool = False,
     callbacks: Sequence[Callback] = (),
 ) -> Result:
     """Train, shrink, compact, prove, measure and save a network.
@@ -55,6 +57,7 @@ def train(
         out: The folder for all files; it must be new, or hold the run to resume.
         resume: Go on from the newest checkpoint in ``out``, if there is one.
         quiet: Show nothing.
+        trust: Run a data set or runtime of the user's own that the recipe names as ``package.module:callable``.
         callbacks: Told what happens, see ``pcshrink.train.callbacks``.
 
     Raises:
@@ -63,6 +66,7 @@ def train(
         Interrupted: A signal came; a checkpoint was written.
     """
     began, folder = time.monotonic(), Path(out)
+    _import_code(recipe, trust=trust)
     if recipe.train.threads is not None:
         torch.set_num_threads(recipe.train.threads)
     fabric = _fabric(recipe)
@@ -113,6 +117,13 @@ def _train(recipe: Recipe, folder: Path, fabric: Any, callbacks: Callbacks, *, r
         return finish(session, loop.phases, folder)
     finally:
         console.close()
+
+
+def _import_code(recipe: Recipe, *, trust: bool) -> None:
+    """Import all code that the recipe names, before anything is written; from then on the names are known."""
+    DATASETS.get(recipe.data.name, trust=trust)
+    if recipe.shrink is not None and recipe.shrink.latency_budget is not None:
+        RUNTIMES.get(recipe.shrink.latency_budget.runtime, trust=trust)
 
 
 def _fabric(recipe: Recipe) -> Any:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -24,6 +25,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from pcshrink.budget.config import BudgetConfig
 from pcshrink.config import MethodConfig
 from pcshrink.data.config import DataConfig
+from pcshrink.data.registry import DATASETS
 from pcshrink.methods.registry import method_class
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -122,12 +124,12 @@ class DataSection(Embedding):
     """Where the images come from, and how batches are made of them.
 
     Attributes:
-        name: The data set.
+        name: The data set: built in, registered, or ``package.module:callable``.
         root: Its folder.
         settings: The other keys: those of ``pcshrink.data.DataConfig``.
     """
 
-    name: Literal["digits", "cifar10", "folder"]
+    name: Annotated[str, AfterValidator(DATASETS.check)]
     root: Path | None = None
     settings: DataConfig
 

@@ -86,7 +86,7 @@ def training_step(rounds: int, batch: int = 128) -> None:
     x, y = torch.randn(batch, 3, 32, 32), torch.randint(0, 10, (batch,))
     shrinker = pcs.attach_(gated, x[:2])
     gated.train()
-    shrinker.steps = 500
+    shrinker.method.steps = 500
     optimizers = {
         dense: torch.optim.SGD(dense.parameters(), lr=1e-3, momentum=0.9),
         gated: torch.optim.SGD(shrinker.param_groups(5e-4), lr=1e-3, momentum=0.9),

@@ -82,8 +82,9 @@ def test_ratio_outside_its_range(ratio: Any) -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [
-    ("total_steps", 0), ("total_steps", 1.5), ("alpha", 1), ("alpha", 0), ("scope", "layer"), ("policy", "static"),
-    ("method", "magic"), ("strength", "D"), ("strength", -1), ("lam", 0), ("threshold", 0), ("align", 0), ("lr", 0),
+    ("total_steps", 0), ("total_steps", 1.5), ("alpha", 1), ("alpha", 0), ("scope", "layer"),
+    ("allocation", "global"), ("price", "gold"), ("optimizer", "lion"), ("power", 0),
+    ("strength", "D"), ("strength", -1), ("lam", 0), ("threshold", 0), ("align", 0), ("lr", 0),
     ("min_channels", 0), ("include", "conv"), ("momentum", 1), ("reduction", "4"), ("init_salience", 1.0),
 ])  # fmt: skip
 def test_every_setting_is_checked(name: str, value: Any) -> None:
@@ -102,7 +103,7 @@ def test_settings_survive_a_round_trip() -> None:
 
 
 def test_config_of_another_type() -> None:
-    with pytest.raises(ConfigError, match="must be a ShrinkConfig, got dict"):
+    with pytest.raises(ConfigError, match="must be settings of a method such as ShrinkConfig, got dict"):
         pcs.attach_(net(), EXAMPLE, {"ratio": 0.5})  # type: ignore[arg-type]
 
 
@@ -152,7 +153,7 @@ def test_a_damaged_plan(text: str) -> None:
 
 
 def test_absurd_index_ranges_are_refused_without_filling_the_memory() -> None:
-    plan = pcs.attach_(net(), EXAMPLE).plan()
+    plan = pcs.attach_(net(), EXAMPLE).plan({})
     text = plan.to_json().replace('"keep": "0-7"', '"keep": "0-99999999"', 1)
     with pytest.raises(PlanMismatchError, match="absurd"):
         pcs.PrunePlan.from_json(text)
@@ -211,7 +212,7 @@ def test_a_model_that_does_not_repeat_itself() -> None:
 def test_gates_must_be_kept_or_folded() -> None:
     shrinker = pcs.attach_(net(), EXAMPLE)
     with pytest.raises(ConfigError, match='"keep" or "fold", got \'drop\''):
-        pcs.compact(shrinker.model, shrinker.plan(), EXAMPLE, gates="drop")  # type: ignore[arg-type]
+        pcs.compact(shrinker.model, shrinker.plan({}), EXAMPLE, gates="drop")  # type: ignore[arg-type]
 
 
 def test_a_failed_attach_leaves_the_model_as_it_was() -> None:
@@ -228,4 +229,4 @@ def test_tensors_with_history_inside_the_model() -> None:
     shrinker = pcs.attach_(net(), EXAMPLE)
     shrinker.model.cache = torch.ones(1, requires_grad=True) * 2  # type: ignore[assignment]
     with pytest.raises(pcs.ShrinkError, match=r"cannot be copied.*gradient history"):
-        apply_plan(shrinker.model, shrinker.plan())
+        apply_plan(shrinker.model, shrinker.plan({}))

@@ -12,7 +12,11 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import pcshrink as pcs
+from pcshrink.config import MethodConfig
 from pcshrink.errors import SalienceError
+from pcshrink.methods.lasso import LassoConfig
+from pcshrink.methods.pcs.by_input import ByInputConfig
+from pcshrink.methods.truncation import TruncationConfig
 
 
 class Block(nn.Module):
@@ -49,6 +53,7 @@ class MadeUpData:
 
 
 EXAMPLE = torch.randn(2, 3, 12, 12)
+STRONG = 30.0  # pushes whatever the task says, so that tests do not depend on how a strength is calibrated
 
 
 def train(model: nn.Module, shrinker: pcs.Shrinker, optimizer: Any, data: MadeUpData, steps: int) -> list[Tensor]:
@@ -81,36 +86,63 @@ def sgd(shrinker: pcs.Shrinker) -> torch.optim.SGD:
 def test_300_steps_reach_the_asked_widths_with_accuracy_kept(scope: Any) -> None:
     torch.manual_seed(0)
     model = small_net()
-    config = pcs.ShrinkConfig(ratio=0.5, total_steps=300, lr=0.05, scope=scope)
+    config = pcs.ShrinkConfig(ratio=0.5, total_steps=300, lr=0.05, scope=scope, strength=STRONG)
     shrinker = pcs.attach_(model, EXAMPLE, config)
     history = train(model, shrinker, sgd(shrinker), MadeUpData(), 300)
     plan = shrinker.plan()
     kept, total = sum(map(len, plan.groups.values())), sum(plan.sizes.values())
-    assert kept == total // 2
+    assert total // 2 <= kept <= 0.55 * total  # never less than asked, and what is left was pushed hard
     if scope == "group":
-        assert all(len(plan.groups[name]) == plan.sizes[name] // 2 for name in plan.groups)
-    assert all(torch.equal(history[-1], earlier) for earlier in history[-100:]), "the running set is not stable"
+        assert all(len(plan.groups[name]) >= plan.sizes[name] // 2 for name in plan.groups)
+    for name, running in shrinker.method.scores().items():  # what leaves is at zero, and nothing else is
+        assert plan.groups[name] == (running > config.threshold).nonzero().flatten().tolist()
+    assert all(torch.equal(history[-1], earlier) for earlier in history[-50:]), "the running set is not stable"
     small = pcs.compact(model, plan, EXAMPLE)
     assert accuracy(model) > 0.97
     assert accuracy(small) > 0.97
     assert pcs.profile(small, EXAMPLE[:1]).madds < 0.5 * pcs.profile(small_net(), EXAMPLE[:1]).madds
 
 
-@pytest.mark.parametrize("settings", [
-    {"policy": "input"}, {"method": "truncate", "ratio": 0.3}, {"method": "lasso"}, {"generator_norm": False},
-    {"ratio": {"0": 0.25}},
-])  # fmt: skip
-def test_variants_train_and_compact(settings: dict[str, Any]) -> None:
+def shrunk(config: MethodConfig) -> tuple[pcs.Shrinker, pcs.PrunePlan]:
+    """After the 60 steps of a short phase, compacted once to see that it can be."""
     torch.manual_seed(0)
     model = small_net()
-    shrinker = pcs.attach_(model, EXAMPLE, pcs.ShrinkConfig(total_steps=60, lr=0.05, **settings))
+    shrinker = pcs.attach_(model, EXAMPLE, config)
+    shrinker.method.start()
     train(model, shrinker, sgd(shrinker), MadeUpData(), 60)
     plan = shrinker.plan()
     pcs.compact(model, plan, EXAMPLE)
-    if settings.get("method") == "truncate":
-        assert all(len(plan.groups[n]) == plan.sizes[n] - round(0.3 * plan.sizes[n]) for n in plan.groups)
-    if settings.get("ratio") == {"0": 0.25}:
-        assert [g.k for g in shrinker.groups] == [4, 0, 0, 0]
+    return shrinker, plan
+
+
+def test_without_a_norm_in_the_generator() -> None:
+    shrinker, plan = shrunk(pcs.ShrinkConfig(total_steps=60, lr=0.05, strength=STRONG, generator_norm=False))
+    assert not any(name.endswith("generator.norm.weight") for name in shrinker.model.state_dict())
+    assert sum(map(len, plan.groups.values())) < sum(plan.sizes.values())
+
+
+def test_a_ratio_by_name_leaves_the_other_groups_whole() -> None:
+    shrinker, plan = shrunk(pcs.ShrinkConfig(total_steps=60, lr=0.05, strength=STRONG, ratio={"0": 0.25}))
+    assert [g.k for g in shrinker.groups] == [4, 0, 0, 0]
+    assert [len(kept) == plan.sizes[name] for name, kept in plan.groups.items()] == [False, True, True, True]
+
+
+def test_truncation_cuts_its_share_whether_dead_or_not() -> None:
+    _, plan = shrunk(TruncationConfig(ratio=0.3))
+    assert all(len(kept) == plan.sizes[name] - round(0.3 * plan.sizes[name]) for name, kept in plan.groups.items())
+
+
+def test_lasso_pushes_everything_and_cuts_what_is_zero() -> None:
+    shrinker, plan = shrunk(LassoConfig(total_steps=60, lr=0.05, strength=STRONG))
+    assert all(bool(chosen.all()) for chosen in shrinker.selected().values())
+    running = shrinker.method.scores()
+    assert all(float(running[name][kept].min()) > 1e-3 or len(kept) == 2 for name, kept in plan.groups.items())
+
+
+def test_the_input_dependent_policy_cuts_nothing() -> None:
+    shrinker, plan = shrunk(ByInputConfig(total_steps=60, lr=0.05))
+    assert not shrinker.method.static
+    assert all(len(kept) == plan.sizes[name] for name, kept in plan.groups.items())
 
 
 def test_resume_goes_on_as_if_nothing_had_happened() -> None:
@@ -183,7 +215,7 @@ def test_non_reentrant_checkpointing_keeps_the_penalty_and_counts_once() -> None
     plain = copy.deepcopy(model.net)
     shrinkers = [pcs.attach_(m, EXAMPLE, pcs.ShrinkConfig(lam=1.0)) for m in (model, plain)]
     for shrinker in shrinkers:
-        shrinker.steps = 500
+        shrinker.method.steps = 500
         shrinker.model.train()
     plain.load_state_dict(model.net.state_dict())
     for shrinker in shrinkers:
@@ -218,7 +250,7 @@ def test_autocast_keeps_salience_in_float32() -> None:
     model.train()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         out = model(EXAMPLE)
-    assert {s.dtype for gate in shrinker.gates.values() for s in gate.recorded} == {torch.float32}
+    assert {s.dtype for gate in shrinker.method.gates.values() for s in gate.recorded} == {torch.float32}
     (out.float().mean() + shrinker.penalty()).backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
 

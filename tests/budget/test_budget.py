@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import pcshrink as pcs
-from pcshrink.budget.allocate import Budget, allocate, check, cost_model
-from pcshrink.budget.cost_model import METRICS, CostModel
+from pcshrink.budget.allocate import CostTarget, Limit
+from pcshrink.budget.config import METRICS, BudgetConfig
+from pcshrink.budget.cost_model import CostModel
 from pcshrink.errors import ConfigError
 from pcshrink.measure import widths as staircase
 from pcshrink.models import create
 from pcshrink.shrinker import Shrinker
 from pcshrink.surgery.cut import apply_plan
 from pcshrink.surgery.gates import remove_gates_
-from pcshrink.train.recipe.schema import ShrinkSection
 from pcshrink.train.run import train
 from testing.training import tiny
 
@@ -29,8 +31,19 @@ def gated(name: str) -> tuple[Shrinker, torch.Tensor]:
     return pcs.attach_(create(name), example, pcs.ShrinkConfig(prove=False)), example
 
 
-def settings(amount: float, metric: str = "madds", convention: str = "layers", **more: object) -> ShrinkSection:
-    return ShrinkSection.model_validate({"budget": {metric: amount, "convention": convention}, **more})
+def target_of(
+    shrinker: Shrinker,
+    example: torch.Tensor,
+    amount: float,
+    metric: str = "madds",
+    convention: Any = "layers",
+    *,
+    gates: Any = "keep",
+    align: int = 1,
+) -> CostTarget:
+    config = BudgetConfig(**{metric: amount, "convention": convention})
+    costs = CostModel.of(shrinker, example, gates=gates, convention=convention)
+    return CostTarget(Limit.of(config, shrinker, example), costs, shrinker.config, align, gates)
 
 
 def really(
@@ -67,50 +80,66 @@ def test_the_cost_model_is_exact(name: str, gates: str, convention: str) -> None
         ("madds", 0.5, "layers", {"align": 4}),
     ],
 )
-def test_budgets_are_met_within_one_per_cent(
-    metric: str, amount: float, convention: str, more: dict[str, object]
-) -> None:
+def test_budgets_are_met_within_one_per_cent(metric: str, amount: float, convention: str, more: dict[str, Any]) -> None:
     shrinker, example = gated("resnet20")
-    for allocation in ("uniform", "global"):
-        chosen = settings(amount, metric, convention, allocation=allocation, **more)
-        assert chosen.budget is not None
-        budget = Budget.of(chosen.budget, shrinker, example)
-        running = {g.name: torch.rand(g.channels) for g in shrinker.groups}
-        widths = allocate(budget, cost_model(shrinker, example, chosen), chosen, running)
-        reached = getattr(really(shrinker, example, widths, chosen.gates, convention), metric)
-        assert 0.99 * budget.limit <= reached <= 1.01 * budget.limit
+    target = target_of(shrinker, example, amount, metric, convention, **more)
+    for scores in (None, {g.name: torch.rand(g.channels) for g in shrinker.groups}):
+        widths = target.widths(scores)
+        reached = getattr(really(shrinker, example, widths, target.gates, convention), metric)
+        assert 0.99 * target.limit <= reached <= 1.01 * target.limit
         dense = pcs.profile(create("resnet20"), example, convention)  # type: ignore[arg-type]
         share = amount if amount <= 1 else amount / getattr(dense, metric)
         assert reached / getattr(dense, metric) == pytest.approx(share, rel=0.01)
-        align = int(more.get("align", 1))  # type: ignore[call-overload]
-        assert all(width % align == 0 and width >= chosen.min_channels for width in widths.values())
+        assert all(width % target.align == 0 and width >= 2 for width in widths.values())
 
 
-def test_global_allocation_follows_the_salience() -> None:
+def test_widths_by_scores_follow_the_scores() -> None:
     shrinker, example = gated("resnet20")
-    chosen = settings(0.5, allocation="global")
-    assert chosen.budget is not None
-    budget, costs = Budget.of(chosen.budget, shrinker, example), cost_model(shrinker, example, chosen)
+    target = target_of(shrinker, example, 0.5)
     running = {g.name: torch.full((g.channels,), 0.9) for g in shrinker.groups}
     running["layer1.1.conv1"] = torch.full((16,), 0.01)
-    widths = allocate(budget, costs, chosen, running)
-    even = allocate(budget, costs, settings(0.5))
+    widths, even = target.widths(running), target.widths()
     assert widths["layer1.1.conv1"] < even["layer1.1.conv1"]
     assert widths["layer1.2.conv1"] > widths["layer1.1.conv1"]
 
 
 def test_an_impossible_budget_is_refused_with_the_smallest_possible() -> None:
     shrinker, example = gated("digitsnet")
-    chosen = settings(0.001)
-    assert chosen.budget is not None
-    budget, costs = Budget.of(chosen.budget, shrinker, example), cost_model(shrinker, example, chosen)
+    target = target_of(shrinker, example, 0.001)
     with pytest.raises(
         ConfigError, match=r"cannot be reached; the smallest possible here is ([\d,]+), a share of"
     ) as caught:
-        check(budget, costs, chosen)
+        target.check()
     smallest = float(str(caught.value).split("possible here is ")[1].split(", a share")[0].replace(",", ""))
-    widths = allocate(Budget(chosen.budget, smallest, budget.dense), costs, chosen)
-    assert set(widths.values()) == {2}
+    target.budget.limit = smallest
+    assert set(target.widths().values()) == {2}
+
+
+@pytest.mark.parametrize(("ratio", "amount"), [(0.5, 0.6), (0.5, 0.2), (0.9, 0.5)])
+def test_floors_leave_room_for_groups_to_differ(ratio: float, amount: float) -> None:
+    shrinker, example = gated("resnet20")
+    target = target_of(shrinker, example, amount)
+    floors = target.floors(ratio)
+    assert target.cost(floors) <= 0.8 * target.limit
+    for group in shrinker.groups:
+        assert 2 <= floors[group.name] <= math.ceil((1 - ratio) * group.channels)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "exactly one of madds, params, mem_access and latency"),
+        ({"madds": 0.5, "params": 0.5}, "exactly one of"),
+        ({"madds": 0}, "madds must be a share or a number above 0; got 0"),
+        ({"params": True}, "params must be a share or a number above 0; got True"),
+        ({"latency": 1.0}, "latency must be a share above 0 and below 1; got 1.0"),
+        ({"latency": 0.5, "batch": 0}, "batch must be a whole number of at least 1; got 0"),
+        ({"latency": 0.5, "threads": 1.5}, "threads must be a whole number of at least 1; got 1.5"),
+    ],
+)
+def test_a_wrong_budget_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        BudgetConfig(**given)
 
 
 def test_a_latency_budget_is_measured_before_and_after(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from pcshrink.config import ShrinkConfig
+from pcshrink.methods.pcs.config import ShrinkConfig
 from pcshrink.proof.discover import discover
 from testing.nets import randomise_
 

@@ -10,19 +10,21 @@ import pytest
 import torch
 from torch import nn
 
-from pcshrink.config import ShrinkConfig
 from pcshrink.methods import select
 from pcshrink.methods.pcs import rules as schedule
-from pcshrink.methods.pcs.gate import Gate, GateSpec
+from pcshrink.methods.pcs.config import ShrinkConfig
+from pcshrink.methods.pcs.gate import SalienceGate
 from pcshrink.methods.pcs.generator import SalienceGenerator, hidden_width, pool
 from pcshrink.methods.pcs.kernels import Tap, gated_batch_norm
 from pcshrink.methods.pcs.rules import keep_mask, shrinking_loss
-from pcshrink.methods.pcs.units import Roster
+from pcshrink.methods.pcs.units import Units
 from pcshrink.shrinker import attach_
+from pcshrink.surgery.gate import GateSpec
 
 
-def make_gate(channels: int, in_features: int = 3) -> Gate:
-    return Gate(GateSpec("layer", False, 1, channels, 1, "layer", 1, in_features, 8, True)).double()
+def make_gate(channels: int, in_features: int = 3) -> SalienceGate:
+    spec = GateSpec("layer", False, 1, channels, 1, "layer", 1, in_features, "salience", {"hidden": 8, "norm": True})
+    return SalienceGate(spec).double()
 
 
 def test_generator_follows_the_paper_layer_by_layer() -> None:
@@ -118,9 +120,9 @@ def test_lowest_globally_ranks_over_groups_but_leaves_each_its_least() -> None:
 def test_selection_per_group_equals_the_loop() -> None:
     torch.manual_seed(0)
     gates = [make_gate(5), make_gate(7)]
-    roster = Roster(gates, [torch.arange(5), torch.arange(5, 12)], [5, 7])
+    units = Units(gates, [torch.arange(5), torch.arange(5, 12)], [5, 7])
     salience = torch.rand(4, 12)
-    chosen = roster.lowest(salience, [2, 3])
+    chosen = units.lowest(salience, [2, 3])
     for row in range(4):
         expected = torch.cat([select.lowest(salience[row, :5], 2), select.lowest(salience[row, 5:], 3)])
         assert torch.equal(chosen[row], expected)
@@ -158,7 +160,7 @@ def test_no_gradient_reaches_an_entry_that_is_zero() -> None:
     assert [bool(g != 0) for g in generator.fc2.bias.grad] == [False, True, True, False]
 
 
-def _recorded(gates: list[Gate], batch: int) -> list[torch.Tensor]:
+def _recorded(gates: list[SalienceGate], batch: int) -> list[torch.Tensor]:
     torch.manual_seed(1)
     for gate in gates:
         gate.recorded = (torch.rand(batch, gate.spec.channels, dtype=torch.float64, requires_grad=True),)
@@ -167,40 +169,40 @@ def _recorded(gates: list[Gate], batch: int) -> list[torch.Tensor]:
 
 def test_loss_of_a_group_with_two_gates_sums_both_over_the_same_channels() -> None:
     gates = [make_gate(4), make_gate(4)]
-    roster = Roster(gates, [torch.arange(4), torch.tensor([3, 2, 1, 0])], [4])
+    units = Units(gates, [torch.arange(4), torch.tensor([3, 2, 1, 0])], [4])
     first, second = _recorded(gates, 3)
     selected = torch.tensor([True, False, False, True])
     expected = sum(float((first[b, c] + second[b, 3 - c]).detach()) for b in range(3) for c in (0, 3)) / 3
-    assert float(roster.loss(selected).detach()) == pytest.approx(expected, rel=1e-12)
+    assert float(units.loss(selected).detach()) == pytest.approx(expected, rel=1e-12)
 
 
 def test_input_policy_selects_for_each_input_by_its_own_salience() -> None:
     gates = [make_gate(4), make_gate(3)]
-    roster = Roster(gates, [torch.arange(4), torch.arange(4, 7)], [4, 3])
+    units = Units(gates, [torch.arange(4), torch.arange(4, 7)], [4, 3])
     first, second = _recorded(gates, 5)
     expected = 0.0
     for b in range(5):
         expected += sum(sorted(first[b].tolist())[:2]) + sum(sorted(second[b].tolist())[:1])
-    assert float(roster.loss([2, 1]).detach()) == pytest.approx(expected / 5, rel=1e-12)
+    assert float(units.loss([2, 1]).detach()) == pytest.approx(expected / 5, rel=1e-12)
 
 
 def test_gates_with_different_numbers_of_calls_are_averaged_over_their_own() -> None:
     gates = [make_gate(2), make_gate(2)]
-    roster = Roster(gates, [torch.arange(2), torch.arange(2, 4)], [2, 2])
+    units = Units(gates, [torch.arange(2), torch.arange(2, 4)], [2, 2])
     once, twice = _recorded(gates, 3)
     gates[1].recorded = (twice, torch.rand(6, 2, dtype=torch.float64, requires_grad=True))
     expected = once.sum(1).mean() + (twice.sum(1).mean() + gates[1].recorded[1].sum(1).mean()) / 2
-    got = roster.loss(torch.ones(4, dtype=torch.bool))
+    got = units.loss(torch.ones(4, dtype=torch.bool))
     torch.testing.assert_close(got, expected)
 
 
 def test_running_salience_is_the_moving_average_of_batch_means() -> None:
     gate = make_gate(3)
-    roster = Roster([gate], [torch.arange(3)], [3])
+    units = Units([gate], [torch.arange(3)], [3])
     running = gate.running.tolist()
     for _ in range(30):
         (salience,) = _recorded([gate], 4)
-        roster.update_running(0.1)
+        units.update_running(0.1)
         for c in range(3):
             running[c] = 0.9 * running[c] + 0.1 * sum(float(salience.detach()[b, c]) for b in range(4)) / 4
     assert gate.running.tolist() == pytest.approx(running, rel=1e-12)
@@ -208,13 +210,13 @@ def test_running_salience_is_the_moving_average_of_batch_means() -> None:
 
 def test_two_micro_batches_count_as_one_in_the_running_salience() -> None:
     gate = make_gate(2)
-    roster = Roster([gate], [torch.arange(2)], [2])
+    units = Units([gate], [torch.arange(2)], [2])
     before = gate.running.clone()
     parts = torch.rand(2, 4, 2, dtype=torch.float64)
     for part in parts:
-        gate.start_record()
+        gate.start_pass()
         gate.recorded = (part,)
-    roster.update_running(0.1)
+    units.update_running(0.1)
     torch.testing.assert_close(gate.running, 0.9 * before + 0.1 * parts.mean(dim=(0, 1)))
 
 
@@ -299,7 +301,7 @@ def test_channels_last_training_gives_the_gradients_of_plain_training() -> None:
         model = copy.deepcopy(net).to(memory_format=layout)
         shrinker = attach_(model, x[:2], ShrinkConfig(ratio=0.5))
         images = x.clone().contiguous(memory_format=layout).requires_grad_()
-        (model(images).square().sum() + shrinker.shrinking_loss()).backward()
+        (model(images).square().sum() + shrinker.method.shrinking_loss()).backward()
         grads.append([images.grad, *[p.grad for p in model.parameters()]])
     for plain, last in zip(*grads, strict=True):
         torch.testing.assert_close(plain, last, rtol=1e-9, atol=1e-9)

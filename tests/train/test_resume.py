@@ -9,16 +9,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import yaml
+from torch import Tensor
 
 from pcshrink.errors import CheckpointError, ConfigError
 from pcshrink.train import checkpoint
+from pcshrink.train.callbacks import Callback
 from pcshrink.train.checkpoint import Checkpoints, load_state, save_state
 from pcshrink.train.interrupt import Interrupted
 from pcshrink.train.loop import DivergedError, Loop
@@ -44,28 +46,51 @@ def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def stop_after(monkeypatch: pytest.MonkeyPatch, step: int, signum: int = signal.SIGTERM) -> None:
-    """Let a signal arrive during the given step."""
-    original = Loop._step
+class StopAfterStep(Callback):
+    """Lets a signal arrive during the given step."""
 
-    def stepped(self: Loop, group: Any) -> str:
-        outcome = original(self, group)
-        if self.step == step:
-            os.kill(os.getpid(), signum)
-        return outcome
+    def __init__(self, step: int) -> None:
+        self.step = step
 
-    monkeypatch.setattr(Loop, "_step", stepped)
+    def after_step(self, loop: Loop) -> None:
+        if loop.step == self.step:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+class StopInEvaluation(Callback):
+    """Lets a signal arrive while the given epoch is evaluated."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def before_evaluation(self, loop: Loop) -> None:
+        if loop.epoch == self.epoch:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+class DieBeforeFirstStep(Callback):
+    """As if the process was killed."""
+
+    def before_step(self, loop: Loop) -> None:
+        sys.exit(1)
+
+
+class Spoil(Callback):
+    """Makes the loss NaN whenever ``bad`` says so of the loop and the number of losses so far."""
+
+    def __init__(self, bad: Callable[[Loop, int], bool]) -> None:
+        self.bad, self.calls = bad, 0
+
+    def on_loss(self, loop: Loop, loss: Tensor) -> Tensor:
+        self.calls += 1
+        return loss * float("nan") if self.bad(loop, self.calls) else loss
 
 
 # 11 steps an epoch: dense, warm-up, three of shrinking with cuts, two of settling with a fold between them.
 @pytest.mark.parametrize("step", [22, 50, 70])
-def test_sigterm_and_resume_give_the_same_weights(
-    step: int, whole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        stop_after(patch, step)
-        with pytest.raises(Interrupted, match=f"step {step}; a checkpoint is written") as caught:
-            train(tiny(), tmp_path, quiet=True)
+def test_sigterm_and_resume_give_the_same_weights(step: int, whole_run: Path, tmp_path: Path) -> None:
+    with pytest.raises(Interrupted, match=f"step {step}; a checkpoint is written") as caught:
+        train(tiny(), tmp_path, quiet=True, callbacks=[StopAfterStep(step)])
     assert caught.value.code == 128 + signal.SIGTERM
     train(tiny(), tmp_path, resume=True, quiet=True)
     assert model_bytes(tmp_path) == model_bytes(whole_run)
@@ -74,20 +99,9 @@ def test_sigterm_and_resume_give_the_same_weights(
 
 
 @pytest.mark.parametrize("epoch", [2, 5])  # gates as they are, and halfway to constants
-def test_a_signal_during_evaluation_is_heard(
-    epoch: int, whole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        original = Loop._close_epoch
-
-        def closing(self: Loop, *args: Any) -> None:
-            if self.epoch == epoch:
-                os.kill(os.getpid(), signal.SIGINT)
-            original(self, *args)
-
-        patch.setattr(Loop, "_close_epoch", closing)
-        with pytest.raises(Interrupted) as caught:
-            train(tiny(), tmp_path, quiet=True)
+def test_a_signal_during_evaluation_is_heard(epoch: int, whole_run: Path, tmp_path: Path) -> None:
+    with pytest.raises(Interrupted) as caught:
+        train(tiny(), tmp_path, quiet=True, callbacks=[StopInEvaluation(epoch)])
     assert caught.value.code == 130
     saved = Checkpoints(tmp_path / "checkpoints").load()
     assert saved is not None
@@ -100,16 +114,12 @@ def test_a_signal_during_evaluation_is_heard(
     assert row.items() <= expected.items()
 
 
-def test_a_run_killed_before_its_first_step_keeps_the_dense_figures(
-    whole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_killed_before_its_first_step_keeps_the_dense_figures(whole_run: Path, tmp_path: Path) -> None:
     model = dict(TINY["model"]) | {"weights": str(whole_run / "dense.safetensors")}
     recipe = tiny(model=model, epochs={"shrink": 1, "settle": 1})
     expected = train(recipe, tmp_path / "whole", quiet=True)
-    with monkeypatch.context() as patch:
-        patch.setattr(Loop, "_step", lambda *args: sys.exit(1))
-        with pytest.raises(SystemExit):
-            train(recipe, tmp_path / "killed", quiet=True)
+    with pytest.raises(SystemExit):
+        train(recipe, tmp_path / "killed", quiet=True, callbacks=[DieBeforeFirstStep()])
     result = train(recipe, tmp_path / "killed", resume=True, quiet=True)
     assert result.dense == expected.dense
     assert model_bytes(tmp_path / "killed") == model_bytes(tmp_path / "whole")
@@ -189,22 +199,8 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
     assert [p.name for p in tmp_path.iterdir()] == ["a.safetensors"]
 
 
-def spoil(monkeypatch: pytest.MonkeyPatch, bad: Any) -> list[int]:
-    """Make the loss NaN at the steps for which ``bad`` says so; collects the steps seen."""
-    original, seen = Loop._forward, list[int]()
-
-    def forward(self: Loop, *args: Any, **kwargs: Any) -> Any:
-        loss, pushed = original(self, *args, **kwargs)
-        seen.append(self.step)
-        return (loss * float("nan") if bad(self, len(seen)) else loss), pushed
-
-    monkeypatch.setattr(Loop, "_forward", forward)
-    return seen
-
-
-def test_one_bad_step_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spoil(monkeypatch, lambda loop, calls: calls == 40)
-    result = train(tiny(), tmp_path, quiet=True)
+def test_one_bad_step_is_skipped(tmp_path: Path) -> None:
+    result = train(tiny(), tmp_path, quiet=True, callbacks=[Spoil(lambda loop, calls: calls == 40)])
     assert result.compact["error"] < 90
     state = Checkpoints(tmp_path / "checkpoints").load()
     assert state is not None
@@ -212,9 +208,8 @@ def test_one_bad_step_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert state["trouble"]["rollbacks"] == 0
 
 
-def test_several_bad_steps_roll_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spoil(monkeypatch, lambda loop, calls: 40 <= calls < 44)
-    train(tiny(), tmp_path, quiet=True)
+def test_several_bad_steps_roll_back(tmp_path: Path) -> None:
+    train(tiny(), tmp_path, quiet=True, callbacks=[Spoil(lambda loop, calls: 40 <= calls < 44)])
     state = Checkpoints(tmp_path / "checkpoints").load()
     assert state is not None
     assert state["trouble"]["rollbacks"] == 1
@@ -222,10 +217,9 @@ def test_several_bad_steps_roll_back(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert state["place"]["step"] == 77
 
 
-def test_lasting_trouble_stops_with_the_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spoil(monkeypatch, lambda loop, calls: loop.step >= 30)
+def test_lasting_trouble_stops_with_the_cause(tmp_path: Path) -> None:
     with pytest.raises(DivergedError, match=r"not finite \(step 30, .*lower optimizer\.lr"):
-        train(tiny(), tmp_path, quiet=True)
+        train(tiny(), tmp_path, quiet=True, callbacks=[Spoil(lambda loop, calls: loop.step >= 30)])
     state = Checkpoints(tmp_path / "checkpoints").load()
     assert state is not None
     assert all(t.isfinite().all() for t in state["session"]["model"].values() if t.is_floating_point())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,19 +12,20 @@ import pytest
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 import pcshrink as pcs
 from pcshrink.errors import ConfigError, ShrinkError
 from pcshrink.models import create
-from pcshrink.train import reshape
 from pcshrink.train.again import evaluate_saved
-from pcshrink.train.boundary import Boundary
+from pcshrink.train.average import Average
+from pcshrink.train.callbacks import Callback
 from pcshrink.train.loop import Loop
 from pcshrink.train.objective import mix
-from pcshrink.train.optim import start_average, update_average_
 from pcshrink.train.recipe.read import check_recipe, dump_recipe, load_recipe, recipe_names
 from pcshrink.train.recipe.schema import EpochsSection, OptimizerSection
 from pcshrink.train.run import train
+from pcshrink.train.session import Session
 from pcshrink.train.timetable import Timetable
 from pcshrink.train.weights import load_weights_
 from testing.training import TINY, tiny
@@ -60,7 +62,11 @@ def test_the_recipes_of_the_paper_are_there() -> None:
         ("optimizer.lr=-1", r"optimizer\.lr: input should be greater than 0; got -1"),
         ("optimizer.lr=fast", r"optimizer\.lr: input should be a valid number.*got 'fast'"),
         ("data.name=cifar", r"data\.name: unknown data set 'cifar', did you mean 'cifar10'\?"),
-        ("shrink.ratio=0.5", r"shrink: ratio and budget both say how far"),
+        ("shrink.like=somewhere", r"shrink: budget and like both say how far"),
+        ("shrink.stength=2", r"shrink\.stength: unknown key; did you mean 'strength'\?"),
+        ("shrink.method=pcz", r"shrink: no method is called 'pcz'; did you mean pcs\?"),
+        ("shrink.lr=0.1", r"shrink\.lr: unknown key"),
+        ("shrink.min_channels=0", r"shrink\.min_channels: must be a whole number of at least 1; got 0"),
         ("shrink.budget.params=0.4", r"shrink\.budget: give exactly one of madds, params, mem_access and latency"),
         ("epochs.shrink=0", r"epochs\.shrink must be at least 1"),
         ("epochs", r"--set wants section\.key=value, got 'epochs'"),
@@ -121,14 +127,27 @@ def test_mixup_depends_on_the_place_only() -> None:
 
 def test_the_average_follows_weights_slowly_and_buffers_at_once() -> None:
     net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
-    average = start_average(net)
+    average = Average(net, 0.9, age=100)
     with torch.no_grad():
         net[0].weight.add_(1.0)
         net[1].running_mean.add_(5.0)  # type: ignore[union-attr, operator]
-    before = average[0].weight.clone()  # type: ignore[index]
-    update_average_(average, net, 0.9)
-    assert torch.allclose(average[0].weight - before, torch.full((2, 2), 0.1), atol=1e-6)  # type: ignore[index]
-    assert torch.equal(average[1].running_mean, net[1].running_mean)  # type: ignore[index, arg-type]
+    mean = average.model
+    before = mean[0].weight.clone()  # type: ignore[index]
+    average.update(net)
+    assert torch.allclose(mean[0].weight - before, torch.full((2, 2), 0.1), atol=1e-6)  # type: ignore[index]
+    assert torch.equal(mean[1].running_mean, net[1].running_mean)  # type: ignore[index, arg-type]
+
+
+def test_a_young_average_follows_faster() -> None:
+    net = torch.nn.Linear(2, 2)
+    young, old = Average(net, 0.99), Average(net, 0.99, age=10_000)
+    with torch.no_grad():
+        net.weight.add_(1.0)
+    for average in (young, old):
+        average.update(net)
+    assert float((net.weight - young.model.weight).detach().mean()) == pytest.approx(0.1, abs=1e-6)  # type: ignore[operator]
+    assert float((net.weight - old.model.weight).detach().mean()) == pytest.approx(0.99, abs=1e-6)  # type: ignore[operator]
+    assert young.age == 1
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
@@ -143,14 +162,14 @@ def rows(folder: Path) -> list[dict[str, Any]]:
         {"shrink__gates": "keep", "train": {"ema": 0.9, "mixup": 0.2, "label_smoothing": 0.1, "channels_last": True}},
         {
             "optimizer": {"name": "adamw", "lr": 0.003, "clip": 1.0, "accumulate": 2, "schedule": "step"},
-            "shrink__allocation": "global",
+            "shrink__allocation": "uniform",
         },
         {
-            "shrink": {"ratio": 0.5, "align": 4}, "distill": {"loss": "mse"},
+            "shrink": {"ratio": 0.5, "align": 4, "method": "truncation"}, "distill": {"loss": "mse"},
             "epochs": {"dense": 1, "shrink": 2, "settle": 1},
         },
     ],
-    ids=["masked", "ema-mixup", "adamw-global", "ratio-mse"],
+    ids=["masked", "ema-mixup", "adamw-uniform", "ratio-mse"],
 )  # fmt: skip
 def test_whole_runs_meet_their_target_and_can_be_loaded(changes: dict[str, Any], tmp_path: Path) -> None:
     recipe = tiny(**changes)
@@ -164,11 +183,14 @@ def test_whole_runs_meet_their_target_and_can_be_loaded(changes: dict[str, Any],
     example = torch.randn(2, 1, 16, 16)
     assert pcs.profile(small, example).madds == result.compact["madds"] < 0.6 * result.dense["madds"]
     assert result.cut is not None
-    assert result.cut["masked_error"] == result.cut["compact_error"] or "final_masked_error" in result.cut
-    if "final_masked_error" in result.cut:
+    if recipe.shrink.compact_every:
+        assert result.cut["masked_error"] == result.cut["compact_error"]
+        assert result.cut["final_masked_error"] is None
+    else:
         assert result.cut["final_masked_error"] == result.compact["error"]
     assert [row["phase"] for row in rows(tmp_path)][-1] == "settle"
-    assert {"loss", "error", "lambda", "R", "madds", "dead"} <= rows(tmp_path)[-recipe.epochs.settle - 1].keys()
+    known = {"loss", "error", "madds", "dead"} | ({"lambda", "R"} if recipe.shrink.method == "pcs" else set())
+    assert known <= rows(tmp_path)[-recipe.epochs.settle - 1].keys()
     stored = json.loads((tmp_path / "result.json").read_text())
     assert stored["compact"]["error"] == result.compact["error"]
 
@@ -180,46 +202,42 @@ def test_a_plain_run(tmp_path: Path) -> None:
     assert result.compact["error"] == rows(tmp_path)[-1]["error"]
 
 
-@pytest.mark.train
-def test_cutting_while_training_changes_nothing_but_the_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loss on a fixed batch, in training mode, before and after; momentum and average come along."""
-    seen: list[tuple[float, float, int, int]] = []
-    original = Boundary._shrinking
+class WatchCuts(Callback):
+    """The loss on a fixed batch, in training mode, and the parameters, before and after each cut."""
 
-    def watched(self: Boundary, after: int) -> None:
-        session = self.session
+    def __init__(self) -> None:
+        self.before: list[tuple[float, int]] = []
+        self.after: list[tuple[float, int]] = []
+
+    def before_cut(self, session: Session, keep: dict[str, Tensor]) -> None:
+        self.before.append(self.look(session))
+
+    def after_cut(self, session: Session) -> None:
+        self.after.append(self.look(session))
+        shapes = {name: p.shape for name, p in session.model.named_parameters()}
+        assert all(memory["momentum_buffer"].shape == shapes[name] for name, memory in session.memory().items())
+        assert session.average is not None
+        assert {name: p.shape for name, p in session.average.model.named_parameters()} == shapes
+
+    def look(self, session: Session) -> tuple[float, int]:
         images, labels = next(session.data.train.batches(0))
+        model = copy.deepcopy(session.model).train()
+        with torch.no_grad():
+            loss = F.cross_entropy(model(images), labels)
+        return float(loss), sum(p.numel() for p in model.parameters())
 
-        def loss() -> float:
-            session.model.train()
-            with torch.random.fork_rng([]), torch.no_grad():
-                return float(F.cross_entropy(copy_of(session.model)(images), labels))
 
-        keep = reshape.dead_now(session)
-        before, wide = loss(), sum(p.numel() for p in session.model.parameters())
-        if reshape.cut_(session, keep):
-            self._measure()
-            memory = session.memory()
-            shapes = {n: p.shape for n, p in session.model.named_parameters()}
-            assert all(m["momentum_buffer"].shape == shapes[n] for n, m in memory.items())
-            seen.append((before, loss(), wide, sum(p.numel() for p in session.model.parameters())))
-        original(self, after)
-
-    monkeypatch.setattr(Boundary, "_shrinking", watched)
-    recipe = tiny(data__batch_size=32, epochs={"shrink": 8, "settle": 1}, distill=None, train={"ema": 0.9})
-    result = train(recipe, tmp_path, quiet=True)
-    assert seen
-    for before, after, wide, narrow in seen:
+@pytest.mark.train
+def test_cutting_while_training_changes_nothing_but_the_size(tmp_path: Path) -> None:
+    """The loss of a batch stays; momentum and average come along."""
+    watch = WatchCuts()
+    shrink = {"ratio": 0.5, "strength": 30.0, "compact_every": 1}  # enough for some to be dead long before the end
+    changes = {"data__batch_size": 32, "epochs": {"shrink": 8, "settle": 1}, "distill": None}
+    train(tiny(shrink=shrink, train={"ema": 0.9}, **changes), tmp_path, quiet=True, callbacks=[watch])
+    assert len(watch.before) == len(watch.after) >= 2, "a cut before the last epoch of the phase, and one after it"
+    for (before, wide), (after, narrow) in zip(watch.before, watch.after, strict=True):
         assert after == pytest.approx(before, abs=1e-5)
         assert narrow < wide
-    assert result.budget is not None
-    assert result.budget["reached"] <= 1.01 * result.budget["limit"]
-
-
-def copy_of(model: torch.nn.Module) -> torch.nn.Module:
-    import copy
-
-    return copy.deepcopy(model)
 
 
 @pytest.mark.train
@@ -251,25 +269,34 @@ def test_a_cut_network_is_trained_on_and_resumed(tmp_path: Path) -> None:
     assert train(recipe, tmp_path / "second", resume=True, quiet=True).compact == second.compact
 
 
+class WatchTruncation(Callback):
+    """How many channels pass in each sample when the cut comes, and after it."""
+
+    def __init__(self) -> None:
+        self.passing: list[dict[str, int]] = []
+        self.cut_again: list[int | None] = []
+
+    def before_cut(self, session: Session, keep: dict[str, Tensor]) -> None:
+        method = session.gated.method
+        gates = {g.name: method.gates[g.gates[0]] for g in method.groups}
+        self.passing.append({name: g.spec.channels - (g.truncated or 0) for name, g in gates.items()})
+
+    def after_cut(self, session: Session) -> None:
+        self.cut_again += [gate.truncated for gate in session.gated.method.gates.values()]
+
+
 @pytest.mark.train
-def test_truncation_cuts_as_much_as_the_budget_asks_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    alive: list[dict[str, float]] = []
-    original = Boundary._finish_shrinking
-
-    def watched(self: Boundary) -> None:
-        shrinker = self.session.shrinker
-        assert shrinker is not None
-        gates = {g.name: shrinker.gates[g.gates[0]] for g in shrinker.groups}
-        alive.append({name: gate.spec.channels - (gate.truncated or 0) for name, gate in gates.items()})
-        original(self)
-
-    monkeypatch.setattr(Boundary, "_finish_shrinking", watched)
-    shrink = {"budget": {"madds": 0.7}, "method": "truncate", "compact_every": 1}
-    result = train(tiny(shrink=shrink, distill=None), tmp_path, quiet=True)
-    assert alive == [result.widths]
+@pytest.mark.parametrize("asked", [{"budget": {"madds": 0.7}}, {"ratio": 0.25}], ids=["budget", "ratio"])
+def test_truncation_cuts_as_much_as_it_is_asked_for_and_only_once(asked: dict[str, Any], tmp_path: Path) -> None:
+    watch = WatchTruncation()
+    shrink = {**asked, "method": "truncation", "compact_every": 1}
+    result = train(tiny(shrink=shrink, distill=None), tmp_path, quiet=True, callbacks=[watch])
+    assert watch.passing == [result.widths]
+    assert watch.cut_again
+    assert set(watch.cut_again) == {None}  # what is left is whole
     assert evaluate_saved(tmp_path)["error"] == result.compact["error"]
     assert result.cut is not None
-    assert result.cut["highest_selected"] is None  # nothing is pushed to zero first, so nothing is said about it
+    assert result.cut["highest"] is None  # nothing is pushed to zero first, so nothing is said about it
 
 
 @pytest.mark.train
@@ -280,10 +307,16 @@ def test_a_network_with_generators_is_not_trained_on(tmp_path: Path) -> None:
         train(tiny(model=start, shrink=None, distill=None, epochs={"dense": 1}), tmp_path / "second", quiet=True)
 
 
-def test_an_impossible_budget_is_refused_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Loop, "_step", lambda *args: pytest.fail("it trained"))
+class NoStep(Callback):
+    """Nothing may be trained."""
+
+    def before_step(self, loop: Loop) -> None:
+        pytest.fail("it trained")
+
+
+def test_an_impossible_budget_is_refused_before_training(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="the smallest possible here is"):
-        train(tiny(shrink={"budget": {"madds": 0.001}}), tmp_path, quiet=True)
+        train(tiny(shrink={"budget": {"madds": 0.001}}), tmp_path, quiet=True, callbacks=[NoStep()])
 
 
 @pytest.mark.parametrize(
@@ -295,21 +328,17 @@ def test_an_impossible_budget_is_refused_before_training(tmp_path: Path, monkeyp
         ({"distill": {"teacher": "dense"}, "epochs": {"shrink": 1}, "shrink": {}}, "dense has learned nothing"),
     ],
 )
-def test_what_cannot_work_is_refused_before_training(
-    changes: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Loop, "_step", lambda *args: pytest.fail("it trained"))
+def test_what_cannot_work_is_refused_before_training(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(ShrinkError, match=message):
-        train(tiny(**changes), tmp_path, quiet=True)
+        train(tiny(**changes), tmp_path, quiet=True, callbacks=[NoStep()])
 
 
-def test_a_teacher_must_know_the_same_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Loop, "_step", lambda *args: pytest.fail("it trained"))
+def test_a_teacher_must_know_the_same_classes(tmp_path: Path) -> None:
     other = create("digitsnet", num_classes=7)
     save_file(other.state_dict(), tmp_path / "seven.safetensors")
     teacher = {"teacher": "digitsnet", "args": {"num_classes": 7}, "weights": str(tmp_path / "seven.safetensors")}
     with pytest.raises(ConfigError, match=r"scores of shape \(7,\), but the data have 10 classes"):
-        train(tiny(distill=teacher), tmp_path / "run", quiet=True)
+        train(tiny(distill=teacher), tmp_path / "run", quiet=True, callbacks=[NoStep()])
 
 
 @pytest.mark.train

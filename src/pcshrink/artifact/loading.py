@@ -40,7 +40,7 @@ def load(dir: str | Path, model: nn.Module | None = None, *, trust_builder: bool
     """
     folder = Path(dir)
     artifact, tensors = read_all(folder)
-    bring_gates({gate.spec.kind for gate in artifact.gates})
+    _bring_gates(folder, artifact)
     for alias, name in artifact.tied.items():
         if name not in tensors or alias in tensors:
             message = f"{folder / RECORD} is damaged: {alias!r} cannot stand for {name!r}"
@@ -62,6 +62,17 @@ def load(dir: str | Path, model: nn.Module | None = None, *, trust_builder: bool
             f"{folder / RECORD} and {folder / WEIGHTS} do not fit the network that {artifact.builder!r} "
             f"makes (saved with {artifact.versions}): {error}"
         )
+        raise CheckpointError(message) from error
+
+
+def _bring_gates(folder: Path, artifact: Artifact) -> None:
+    kinds = {gate.spec.kind for gate in artifact.gates}
+    bring_gates(kinds)
+    try:
+        for kind in kinds:
+            gate_class(kind)
+    except ConfigError as error:
+        message = f"{folder / RECORD}: {error}; import the module that defines this gate before loading"
         raise CheckpointError(message) from error
 
 

@@ -283,8 +283,10 @@ class Method(Generic[C]):
 
     def state_dict(self) -> dict[str, Any]:
         """Plain data besides the gates' own tensors, which are in the model's state_dict."""
-        return {"steps": self.steps}
+        return {"steps": self.steps, "widths": {g.name: g.channels - g.k for g in self.groups}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where ``state_dict`` was taken."""
+        """Go on where ``state_dict`` was taken; the network may have been cut since."""
         self.steps = int(state["steps"])
+        known = {g.name for g in self.groups}
+        self.aim({name: int(width) for name, width in state["widths"].items() if name in known})

@@ -79,16 +79,13 @@ class Random(Method[RandomConfig]):
         return {g.name: lowest(scores[g.name], g.k) for g in self.groups}
 
     def state_dict(self) -> dict[str, Any]:
-        """Whether the phase has begun, and the widths that are asked for."""
-        widths = {g.name: g.channels - g.k for g in self.groups}
-        return super().state_dict() | {"started": self.started, "widths": widths}
+        """Whether the phase has begun."""
+        return super().state_dict() | {"started": self.started}
 
     def load_state_dict(self, state: Any) -> None:
         """Go on where ``state_dict`` was taken; the network may have been cut since."""
-        super().load_state_dict(state)
         self.started = bool(state["started"])
-        known = {g.name for g in self.groups}
-        self.aim({name: int(width) for name, width in state["widths"].items() if name in known})
+        super().load_state_dict(state)
 
 
 @dataclass(frozen=True, kw_only=True)

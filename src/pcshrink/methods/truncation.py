@@ -56,6 +56,5 @@ class Truncation(SalienceMethod[TruncationConfig]):
 
     def load_state_dict(self, state: Any) -> None:
         """Go on where ``state_dict`` was taken."""
-        super().load_state_dict(state)
         self.started = bool(state["started"])
-        self.on_change()
+        super().load_state_dict(state)

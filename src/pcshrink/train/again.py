@@ -12,7 +12,7 @@ from pcshrink.data import DATASETS
 from pcshrink.errors import CheckpointError
 from pcshrink.train.evaluate import evaluate
 from pcshrink.train.recipe.read import check_recipe
-from pcshrink.train.recipe.schema import DataSection
+from pcshrink.train.recipe.schema import DataSection, Recipe
 from pcshrink.train.run import open_section
 
 
@@ -37,7 +37,7 @@ def evaluate_saved(
     path = next((p for p in (folder / "recipe.yaml", folder.parent / "recipe.yaml") if p.is_file()), None)
     section, seed, channels_last = None, 0, False
     if path is not None:
-        recipe = check_recipe(yaml.safe_load(path.read_text(encoding="utf-8")), str(path))
+        recipe = _recipe_of(path)
         section, seed, channels_last = recipe.data, recipe.seed, recipe.train.channels_last
     if data is not None and (section is None or section.name != data):
         section = DataSection.model_validate({"name": DATASETS.check(data), "root": root})
@@ -49,3 +49,10 @@ def evaluate_saved(
     opened = open_section(section, seed, channels_last, trust=trust)
     score = evaluate(model, opened.val)
     return {"error": score.error, "loss": score.loss, "images": opened.val.num_samples, "data": section.name}
+
+
+def _recipe_of(path: Path) -> Recipe:
+    """What a run's recipe says about network and data; how it shrank may be said in words of an earlier version."""
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    wanted = {key: content[key] for key in ("model", "data", "train", "seed") if key in content}
+    return check_recipe(wanted | {"epochs": {"dense": 1}}, str(path))

@@ -28,6 +28,9 @@ class Callback:
     def after_step(self, loop: Loop) -> None:
         """An optimizer step was taken."""
 
+    def before_evaluation(self, loop: Loop) -> None:
+        """The steps of an epoch were taken, and the network is about to be evaluated."""
+
     def after_epoch(self, loop: Loop, row: dict[str, Any]) -> None:
         """An epoch was trained and evaluated; ``row`` is what the metrics file gets."""
 
@@ -64,6 +67,11 @@ class Callbacks(Callback):
         """Tell all."""
         for part in self.parts:
             part.after_step(loop)
+
+    def before_evaluation(self, loop: Loop) -> None:
+        """Tell all."""
+        for part in self.parts:
+            part.before_evaluation(loop)
 
     def after_epoch(self, loop: Loop, row: dict[str, Any]) -> None:
         """Tell all."""

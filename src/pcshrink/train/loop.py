@@ -263,6 +263,7 @@ class Loop:
         turn = last or self.timetable.phase(self.epoch + 1) != phase
         score = None
         if turn or (self.epoch + 1) % self.recipe.output.eval_every == 0:
+            self.session.callbacks.before_evaluation(self)
             # Several processes may have different numbers of batches, so they cannot ask each other in between.
             check = self._check_stop if self.fabric.world_size == 1 else None
             score = evaluate(self.session.best, self.session.data.val, self.fabric, check)

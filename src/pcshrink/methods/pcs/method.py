@@ -26,7 +26,6 @@ class PCS(SalienceMethod[ShrinkConfig]):
 
     Attributes:
         lam_base: The shrinking rate that the schedule ends with.
-        floors: The fewest channels each group may keep.
         target: The budget, if there is one.
         control: How the budget steers the rate.
     """
@@ -41,21 +40,10 @@ class PCS(SalienceMethod[ShrinkConfig]):
             config.multiple, config.total_steps, config.lr, config.momentum, config.power, config.optimizer
         )
         self.lam_most = largest_rate(config.total_steps, config.lr, config.momentum, config.optimizer)
-        self.floors: dict[str, int] = {}
         self.target: Target | None = None
         self.control = Control()
         self._prices: Tensor | None = None
         self._pushed = 0.0
-
-    def on_attach(self, new: set[str]) -> None:
-        """Know how narrow every group may become."""
-        super().on_attach(new)
-        self.floors = {g.name: g.channels - g.k for g in self.groups}
-
-    def aim(self, keep: Mapping[str, int]) -> None:
-        """Set how many channels the groups are to keep."""
-        super().aim(keep)
-        self.floors = {g.name: g.channels - g.k for g in self.groups}
 
     def set_target(self, target: Target) -> None:
         """Meet a budget: by widths that are learned, or by the same share of every group."""
@@ -116,10 +104,11 @@ class PCS(SalienceMethod[ShrinkConfig]):
             self._steer(self.target)
 
     def _steer(self, target: Target) -> None:
-        if self.steps % STEER_EVERY == 0 and not self.control.landed:
+        due = self.steps % STEER_EVERY == 0 and not self.control.landed
+        if due:
             self.control.steer(self.progress, self._removed(target), STEER_EVERY / self.config.total_steps)
-            if self.control.lands(self.progress) or target.cost(self.alive()) <= target.limit:
-                self._land(target)
+        if self.control.lands(self.progress) or (due and target.cost(self.alive()) <= target.limit):
+            self._land(target)
         if self.control.landed:
             self._close()
 
@@ -138,8 +127,7 @@ class PCS(SalienceMethod[ShrinkConfig]):
         """Fix the widths; let go of what stays."""
         self.control.landed = True
         if self.config.allocation == "learned":
-            super().aim(target.widths({name: w.cpu() for name, w in self.by_group(self.units.worth).items()}))
-            self.floors = {g.name: g.channels - g.k for g in self.groups}
+            self.aim(target.widths({name: w.cpu() for name, w in self.by_group(self.units.worth).items()}))
         asleep = ~self.selected_units & (self.units.running <= self.config.threshold)
         places = self.units.spread(asleep.to(torch.float32)) > 0
         for gate, part in zip(self.units.gates, places.split(self.units.widths), strict=True):
@@ -218,13 +206,11 @@ class PCS(SalienceMethod[ShrinkConfig]):
         return {"lambda": self.lam, "R": self._pushed, "highest_selected": self.highest_selected}
 
     def state_dict(self) -> dict[str, Any]:
-        """Steps, rate, floors and how the budget steers."""
-        own = {"lam_base": self.lam_base, "floors": dict(self.floors), "control": self.control.state_dict()}
-        return super().state_dict() | own
+        """Steps, widths, rate and how the budget steers."""
+        return super().state_dict() | {"lam_base": self.lam_base, "control": self.control.state_dict()}
 
     def load_state_dict(self, state: Any) -> None:
         """Go on where ``state_dict`` was taken; the network may have been cut since."""
         super().load_state_dict(state)
         self.lam_base = float(state["lam_base"])
         self.control.load_state_dict(state["control"])
-        self.aim({name: int(width) for name, width in state["floors"].items() if name in self.floors})

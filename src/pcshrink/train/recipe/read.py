@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import re
 from collections.abc import Iterable, Mapping
@@ -140,9 +141,7 @@ def _explain(problem: Any) -> str:
     where = ".".join(path) or "recipe"
     if problem["type"] == "unknown_key":
         return f"{where}: {problem['msg']}"
-    if problem["type"] == "unexpected_keyword_argument":
-        return f"{where}: unknown key"
-    if problem["type"] == "extra_forbidden":
+    if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         known = _fields_at(path[:-1])
         near = difflib.get_close_matches(path[-1], known, n=1)
         return f"{where}: unknown key; " + (f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}")
@@ -164,17 +163,17 @@ def _is_tag(part: Any) -> bool:
 
 
 def _fields_at(path: list[str]) -> list[str]:
-    model: type[BaseModel] = Recipe
+    inner: list[type[Any]] = [Recipe]
     for part in path:
-        field = model.model_fields.get(part)
-        inner = _classes(field.annotation) if field is not None else []
+        fields = inner[0].model_fields if issubclass(inner[0], BaseModel) else {}
+        inner = _classes(fields[part].annotation) if part in fields else []
         if not inner:
             return []
-        model = inner[0]
-    return list(model.model_fields)
+    known = inner[0]
+    return list(known.model_fields) if issubclass(known, BaseModel) else [f.name for f in dataclasses.fields(known)]
 
 
-def _classes(annotation: Any) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+def _classes(annotation: Any) -> list[type[Any]]:
+    if isinstance(annotation, type) and (issubclass(annotation, BaseModel) or dataclasses.is_dataclass(annotation)):
         return [annotation]
     return [c for argument in getattr(annotation, "__args__", ()) for c in _classes(argument)]

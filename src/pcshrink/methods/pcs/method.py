@@ -63,9 +63,9 @@ class PCS(SalienceMethod[ShrinkConfig]):
         return price if price in ("madds", "params") else None
 
     def set_prices(self, prices: Mapping[str, float]) -> None:
-        """Weigh the push on each group."""
-        each = [torch.full((g.channels,), float(prices[g.name])) for g in self.groups]
-        self._prices = torch.cat(each).to(self.units.running.device)
+        """Weigh the push on each group; a channel that passes several gates pays its price once."""
+        each = torch.cat([torch.full((g.channels,), float(prices[g.name])) for g in self.groups])
+        self._prices = each.to(self.units.running.device) / self.units.gates_passed
 
     @property
     def lam(self) -> float:

@@ -212,6 +212,13 @@ class Method(Generic[C]):
             group._k = max(group.channels - int(keep.get(group.name, group.channels)), 0)
         self.on_change()
 
+    def let_pass(self, keep: Mapping[str, Tensor]) -> None:
+        """Let only these channels of the groups pass the gates from now on; groups not named pass whole."""
+        alive = self.coupling.alive({name: flags.cpu().numpy() for name, flags in keep.items()})
+        for site, entry in self.sites.items():
+            own = np.flatnonzero(alive[entry.own]).tolist()
+            self.gates[site.module].restrict(own, np.flatnonzero(alive[entry.fed]).tolist())
+
     def set_target(self, target: Target) -> None:
         """A budget is to be met. By default the same share of every group goes."""
         self.aim(target.widths())

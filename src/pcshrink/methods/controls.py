@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from pcshrink.config import MethodConfig, is_number
 from pcshrink.errors import ConfigError
-from pcshrink.methods.base import Method
-from pcshrink.methods.select import lowest
+from pcshrink.methods.choosing import Choosing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,58 +33,20 @@ class RandomConfig(MethodConfig):
         self.check(fine, "draw", self.draw, "a whole number of at least 0")
 
 
-class Random(Method[RandomConfig]):
+class Random(Choosing[RandomConfig]):
     """Random channels of the asked widths leave when the shrinking phase begins. A control."""
 
     Config: ClassVar[type[MethodConfig]] = RandomConfig
     reference: ClassVar[str] = "control"
 
-    def __init__(self, config: RandomConfig) -> None:
-        super().__init__(config)
-        self.started = False
-
     def scores(self) -> dict[str, Tensor]:
-        """Drawn once for every group, by its name and first width."""
+        """Drawn once for every group, by its name and width."""
         return {group.name: self._draw(group.name, group.channels) for group in self.groups}
 
     def _draw(self, name: str, channels: int) -> Tensor:
         digest = hashlib.sha256(f"{self.config.draw}/{name}".encode()).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
         return torch.rand(channels, generator=generator)
-
-    def start(self) -> None:
-        """Let the drawn channels no longer pass."""
-        self.started = True
-        self._close()
-
-    def on_change(self) -> None:
-        """Other widths are asked for."""
-        if self.started:
-            self._close()
-
-    def _close(self) -> None:
-        keep = {name: ~gone for name, gone in self.gone().items()}
-        alive = self.coupling.alive({name: flags.numpy() for name, flags in keep.items()})
-        for site, entry in self.sites.items():
-            gate = self.gates[site.module]
-            own = torch.from_numpy(alive[entry.own]).nonzero().flatten().tolist()
-            gate.restrict(own, torch.from_numpy(alive[entry.fed]).nonzero().flatten().tolist())
-
-    def gone(self) -> dict[str, Tensor]:
-        """The drawn channels, once the phase has begun."""
-        if not self.started:
-            return super().gone()
-        scores = self.scores()
-        return {g.name: lowest(scores[g.name], g.k) for g in self.groups}
-
-    def state_dict(self) -> dict[str, Any]:
-        """Whether the phase has begun."""
-        return super().state_dict() | {"started": self.started}
-
-    def load_state_dict(self, state: Any) -> None:
-        """Go on where ``state_dict`` was taken; the network may have been cut since."""
-        self.started = bool(state["started"])
-        super().load_state_dict(state)
 
 
 @dataclass(frozen=True, kw_only=True)

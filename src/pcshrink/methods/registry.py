@@ -17,6 +17,8 @@ BUILT_IN: dict[str, str] = {
     "lasso": "lasso:Lasso",
     "random": "controls:Random",
     "scratch": "controls:Scratch",
+    "sfp": "sfp:SoftPruning",
+    "fpgm": "fpgm:GeometricMedian",
 }
 GATES: dict[str, str] = {"salience": "pcs.gate"}  # kind of gate -> the module that brings it, for saved networks
 _REGISTERED: dict[str, type[Method[Any]]] = {}

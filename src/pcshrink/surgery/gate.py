@@ -88,6 +88,8 @@ class Gate(nn.Module):
         AXES: For each tensor the axes that count own or fed channels; other axes are never cut.
         SWITCHES: Attributes that are part of a saved network although they are not tensors.
         READS_INPUT: The gate reads its source's input, averaged over everything but batch and channels.
+        MASK_ONLY: The gate only ever lets channels pass or not, alike for all inputs, so nothing is left for it to do
+            once they are cut; a kind of its own says so by ``mask_only=True``.
         spec: Where it sits.
         masked: Let only the channels of ``mask`` pass.
     """
@@ -96,12 +98,14 @@ class Gate(nn.Module):
     AXES: ClassVar[Axes] = {"mask": {0: "own"}}
     SWITCHES: ClassVar[tuple[str, ...]] = ("masked",)
     READS_INPUT: ClassVar[bool] = False
+    MASK_ONLY: ClassVar[bool] = True
 
     mask: Tensor
 
-    def __init_subclass__(cls, kind: str = "", **options: Any) -> None:
+    def __init_subclass__(cls, kind: str = "", mask_only: bool = False, **options: Any) -> None:
         """Make a kind known by its name."""
         super().__init_subclass__(**options)
+        cls.MASK_ONLY = mask_only
         if kind:
             cls.kind = kind
             _KINDS[kind] = cls

@@ -6,7 +6,7 @@ import copy
 import logging
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from torch import nn
 
@@ -69,12 +69,13 @@ def _final_network(session: Session, cut: Cut | None) -> tuple[nn.Module, PruneP
     best = session.best
     if session.recipe.shrink is None:
         return best, session.cut
+    gates: Literal["keep", "fold"] = "fold" if _only_masks(best) else session.settings.gates
     if session.mask is None or cut is None:
-        if session.settings.gates == "fold" and find_gates(best):
+        if gates == "fold" and find_gates(best):
             best = fold(best)
         return best, session.cut
     plan = session.mask
-    small = compact(best, plan, session.example, gates=session.settings.gates)
+    small = compact(best, plan, session.example, gates=gates)
     cut.final_masked_error = _score(best, session).error
     cut.final_leak = reshape.leak(session, best, plan)
     for gate in find_gates(best).values():
@@ -84,6 +85,11 @@ def _final_network(session: Session, cut: Cut | None) -> tuple[nn.Module, PruneP
         gate.masked = True
     cut.compact_error = _score(small, session).error
     return small, plan if session.cut is None else compose(session.cut, plan)
+
+
+def _only_masks(model: nn.Module) -> bool:
+    """Whether the gates do nothing that outlives the cut."""
+    return all(gate.MASK_ONLY for gate in find_gates(model).values())
 
 
 def _score(model: nn.Module, session: Session) -> Score:

@@ -1,0 +1,108 @@
+"""One short training on digits that every static method must pass, and networks to try formulas on."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import pcshrink as pcs
+from pcshrink.config import MethodConfig
+from pcshrink.methods.base import Method
+from pcshrink.train.callbacks import Callback
+from pcshrink.train.interrupt import Interrupted
+from pcshrink.train.loop import Loop
+from pcshrink.train.recipe.read import check_recipe
+from pcshrink.train.recipe.schema import Recipe
+from pcshrink.train.result import Result
+from pcshrink.train.run import train
+from testing.training import model_bytes
+
+EPOCHS = {"dense": 3, "shrink": 3, "settle": 3}
+STEPS = 22  # an epoch has
+
+
+class StopAt(Callback):
+    """Lets a signal arrive during given steps."""
+
+    def __init__(self, *steps: int) -> None:
+        self.steps = steps
+
+    def after_step(self, loop: Loop) -> None:
+        if loop.step in self.steps:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def short_recipe(method: str, *, onnx: bool = False, **settings: Any) -> Recipe:
+    """Nine epochs in some seconds: dense, shrinking, settling; half of the multiply-adds go."""
+    return check_recipe({
+        "model": {"name": "digitsnet", "args": {"widths": [8, 8, 16]}},
+        "data": {"name": "digits", "batch_size": 64},
+        "epochs": EPOCHS,
+        "optimizer": {"lr": 0.05},
+        "train": {"threads": 1},
+        "shrink": {"method": method, "budget": {"madds": 0.5}, **settings},
+        "output": {"latency": False, "onnx": onnx},
+    })  # fmt: skip
+
+
+def check_short_run(folder: Path, method: str, **settings: Any) -> Result:
+    """Train, and see that it learns, meets its budget, comes back from its files, and resumes bit by bit."""
+    recipe = short_recipe(method, **settings)
+    result = train(short_recipe(method, onnx=True, **settings), folder / "whole", quiet=True)
+    assert result.compact["error"] < 30  # guessing is wrong in 90 of 100
+    assert result.budget is not None
+    assert result.budget["reached"] <= 1.01 * result.budget["limit"]
+    assert result.budget["reached"] == pytest.approx(result.budget["limit"], rel=0.01)
+    _check_files(result)
+    for step in (4 * STEPS + 7, 7 * STEPS + 7):  # within the phase, and after it
+        with pytest.raises(Interrupted):
+            train(recipe, folder / "again", resume=True, quiet=True, callbacks=[StopAt(step)])
+    train(recipe, folder / "again", resume=True, quiet=True)
+    assert model_bytes(folder / "again") == model_bytes(folder / "whole")
+    return result
+
+
+def _check_files(result: Result) -> None:
+    """The saved network loads by itself, is an ordinary one, and its ONNX file computes the same."""
+    import onnxruntime
+
+    loaded = pcs.load(result.model_dir)
+    assert not any("pcs_" in name for name, _ in loaded.named_modules())
+    x = torch.randn(2, 1, 16, 16, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        expected = loaded(x).numpy()
+    session = onnxruntime.InferenceSession(result.files["onnx"], providers=["CPUExecutionProvider"])
+    (got,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
+
+
+class Stream(nn.Module):
+    """A residual stream with two writers of different kernels (``a`` and ``d``), and one channel group inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.na = nn.Conv2d(3, 6, 1), nn.BatchNorm2d(6)
+        self.b, self.nb = nn.Conv2d(6, 5, 3, padding=1, bias=False), nn.BatchNorm2d(5)
+        self.d, self.nd = nn.Conv2d(5, 6, 3, padding=1, bias=False), nn.BatchNorm2d(6)
+        self.head = nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.na(self.a(x)).relu()
+        y = (y + self.nd(self.d(self.nb(self.b(y)).relu()))).relu()
+        return self.head(y.mean((2, 3)))
+
+
+def attach_stream(config: MethodConfig, seed: int = 0) -> tuple[Any, Method[Any], Tensor]:
+    """The stream in float64 with a method on it, and an input for it."""
+    torch.manual_seed(seed)
+    model = Stream().double()
+    x = torch.randn(7, 3, 6, 6, dtype=torch.float64)
+    shrinker = pcs.attach_(model, x[:2], config)
+    return shrinker.model, shrinker.method, x

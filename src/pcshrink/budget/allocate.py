@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,7 +131,26 @@ class CostTarget:
             scores: What the channels are worth, by group; without, all groups give the same share.
         """
         self.check()
-        widths = _fill(self, _uniform(self) if scores is None else _by_scores(self, scores), scores)
+        return self._named(_fill(self, _widest(self, self.at) if scores is None else _by_scores(self, scores), scores))
+
+    def widest(self, family: Callable[[float], Mapping[str, float]]) -> dict[str, int]:
+        """The widest of a family of widths that meets the limit, with single channels added while there is room.
+
+        Args:
+            family: From a share between 0 and 1 to how many channels each group would keep; grows with the share.
+        """
+        self.check()
+        names, full = self.model.names, self.model.full
+
+        def at(share: float) -> Floats:
+            wanted = family(share)
+            allowed = [self.allowed(int(w), wanted[n]) for n, w in zip(names, full, strict=True)]
+            return np.array(allowed, dtype=np.float64)
+
+        return self._named(_fill(self, _widest(self, at)))
+
+    def _named(self, widths: Floats) -> dict[str, int]:
+        """Meet the limit closely, where steps are coarse by exchange; by group."""
         if self.cost_of(widths) < (1 - TOLERANCE) * min(self.limit, self.cost_of(self.model.full)):
             widths = _exchange(self, widths)
         return {name: int(width) for name, width in zip(self.model.names, widths, strict=True)}
@@ -146,18 +165,18 @@ class CostTarget:
         return {name: int(width) for name, width in zip(self.model.names, widths, strict=True)}
 
 
-def _uniform(target: CostTarget) -> Floats:
-    """Bisect on one keep ratio for all groups; the widest choice within the limit."""
+def _widest(target: CostTarget, at: Callable[[float], Floats]) -> Floats:
+    """Bisect on a share that widths grow with; the widest choice within the limit."""
     low, high = 0.0, 1.0
-    if target.cost_of(target.at(high)) <= target.limit:
-        return target.at(high)
+    if target.cost_of(at(high)) <= target.limit:
+        return at(high)
     for _ in range(30):
         middle = (low + high) / 2
-        if target.cost_of(target.at(middle)) <= target.limit:
+        if target.cost_of(at(middle)) <= target.limit:
             low = middle
         else:
             high = middle
-    return target.at(low)
+    return at(low)
 
 
 def _by_scores(target: CostTarget, scores: Mapping[str, Tensor]) -> Floats:

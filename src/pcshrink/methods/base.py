@@ -8,7 +8,7 @@ saving and reporting are the same for all methods and know none of them by name.
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -65,6 +65,10 @@ class Target(Protocol):
         """Widths that meet the limit: the same share of every group, or by the scores of the channels."""
         ...
 
+    def widest(self, family: Callable[[float], Mapping[str, float]]) -> dict[str, int]:
+        """The widest of a family of widths that meets the limit; ``family`` takes a share from 0 to 1 and grows."""
+        ...
+
     def floors(self, ratio: float) -> dict[str, int]:
         """The fewest channels each group may keep: a share of it, less where the limit cannot be met otherwise."""
         ...
@@ -119,6 +123,7 @@ class Method(Generic[C]):
         Config: The settings; their class names the method.
         Gate: The kind of gate put on every site.
         static: The mask is the same for all inputs, so channels can be cut out.
+        needs_budget: There is nothing to do without a budget that can be counted.
         unit: What a mask entry stands for.
         starts_from: What the source of the method starts from.
         budget_by: How a budget is set.
@@ -133,6 +138,7 @@ class Method(Generic[C]):
     Config: ClassVar[type[MethodConfig]] = MethodConfig
     Gate: ClassVar[type[Gate]] = Gate
     static: ClassVar[bool] = True
+    needs_budget: ClassVar[bool] = False
     unit: ClassVar[str] = "channel of a group"
     starts_from: ClassVar[str] = "dense weights"
     budget_by: ClassVar[str] = "widths of the groups"

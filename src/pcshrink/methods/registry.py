@@ -19,8 +19,10 @@ BUILT_IN: dict[str, str] = {
     "scratch": "controls:Scratch",
     "sfp": "sfp:SoftPruning",
     "fpgm": "fpgm:GeometricMedian",
+    "dsa": "dsa:Allocation",
 }
-GATES: dict[str, str] = {"salience": "pcs.gate"}  # kind of gate -> the module that brings it, for saved networks
+# Kind of gate -> the module that brings it, for saved networks.
+GATES: dict[str, str] = {"salience": "pcs.gate", "drawn": "dsa"}
 _REGISTERED: dict[str, type[Method[Any]]] = {}
 
 

@@ -266,6 +266,8 @@ class ShrinkSection(Embedding):
              "compact_every needs min_channels of at least 2, so that a group that was cut is found again"),
             (self.latency_budget is not None and self.gates != "fold",
              "a latency budget needs gates: fold, since gates take time of their own"),
+            (method_class(self.method).needs_budget and self.cost_budget is None,
+             f"method {self.method} shares out what a budget leaves; set madds, params or mem_access of budget"),
         ]  # fmt: skip
         for holds, message in wrong:
             if holds:

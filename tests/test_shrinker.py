@@ -145,6 +145,51 @@ def test_the_input_dependent_policy_cuts_nothing() -> None:
     assert all(len(kept) == plan.sizes[name] for name, kept in plan.groups.items())
 
 
+def test_a_cut_of_the_selected_channels_does_not_wait_for_them_to_die() -> None:
+    torch.manual_seed(0)
+    model = small_net()
+    shrinker = pcs.attach_(model, EXAMPLE, pcs.ShrinkConfig(total_steps=1000, lr=0.05))
+    train(model, shrinker, sgd(shrinker), MadeUpData(), 3)
+    plan = shrinker.plan(cut="selected")
+    selected = shrinker.selected()
+    assert {name: (~chosen).nonzero().flatten().tolist() for name, chosen in selected.items()} == plan.groups
+    assert all(len(kept) == plan.sizes[name] // 2 for name, kept in plan.groups.items())
+    pcs.compact(model, plan, EXAMPLE)
+
+
+@pytest.mark.parametrize("config", [pcs.ShrinkConfig(), TruncationConfig()], ids=["pcs", "truncation"])
+def test_k_set_by_hand_takes_effect_at_once_and_is_kept(config: MethodConfig) -> None:
+    model = small_net()
+    shrinker = pcs.attach_(model, EXAMPLE, config)
+    assert [int(chosen.sum()) for chosen in shrinker.selected().values()] == [8, 8, 16, 16]
+    shrinker.groups[1].k = 3
+    assert [int(chosen.sum()) for chosen in shrinker.selected().values()] == [8, 3, 16, 16]
+    again = pcs.attach_(small_net(), EXAMPLE, config)
+    again.load_state_dict(shrinker.state_dict())
+    assert [group.k for group in again.groups] == [8, 3, 16, 16]
+    shrinker.aim({shrinker.groups[0].name: 10, shrinker.groups[2].name: 40})
+    assert [int(chosen.sum()) for chosen in shrinker.selected().values()] == [6, 0, 0, 0]
+    assert len(shrinker.plan(cut="selected").groups[shrinker.groups[0].name]) == 10
+
+
+def test_a_batch_that_is_not_finite_does_not_enter_the_running_salience() -> None:
+    torch.manual_seed(0)
+    model = small_net()
+    shrinker = pcs.attach_(model, EXAMPLE, pcs.ShrinkConfig(total_steps=100, lr=0.05))
+    optimizer, data = sgd(shrinker), MadeUpData()
+    train(model, shrinker, optimizer, data, 3)
+    before = [group.running.clone() for group in shrinker.groups]
+    x, _ = data.batch()
+    x[0] = float("nan")
+    model(x)
+    shrinker.step()  # as a loop does that only skips optimizer.step()
+    assert all(torch.equal(group.running, old) for group, old in zip(shrinker.groups, before, strict=True))
+    train(model, shrinker, optimizer, data, 3)
+    assert all(bool(group.running.isfinite().all()) for group in shrinker.groups)
+    assert any(not torch.equal(group.running, old) for group, old in zip(shrinker.groups, before, strict=True))
+    shrinker.plan(cut="selected")
+
+
 def test_resume_goes_on_as_if_nothing_had_happened() -> None:
     def start() -> tuple[nn.Module, pcs.Shrinker, torch.optim.SGD]:
         torch.manual_seed(0)

@@ -107,7 +107,7 @@ def test_the_timetable() -> None:
     assert table.lr(9) == pytest.approx(0.1)
     assert table.lr(11) == pytest.approx(0.05)
     assert table.lr(12.999) == pytest.approx(0, abs=1e-4)
-    assert [table.blend(e) for e in (9, 10, 11, 12)] == [0, 0.5, 1, 1]
+    assert [table.settled(e) for e in (9, 10, 11, 12)] == [0, 0.5, 1, 1]
     assert table.fold_epoch() == 11
     falling = Timetable(EpochsSection(dense=2, warmup=1, shrink=5, settle=4), OptimizerSection(lr=0.1, hold_lr=False))
     assert [falling.lr(e) for e in (2, 7, 11.999)] == pytest.approx([0.1, 0.05, 0], abs=1e-4)

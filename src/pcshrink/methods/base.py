@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -118,6 +118,7 @@ class Method(Generic[C]):
     Attributes:
         Config: The settings; their class names the method.
         Gate: The kind of gate put on every site.
+        restarts: ``start`` draws other weights, so what was learned about the old ones is forgotten.
         static: The mask is the same for all inputs, so channels can be cut out.
         unit: What a mask entry stands for.
         starts_from: What the source of the method starts from.
@@ -132,6 +133,7 @@ class Method(Generic[C]):
 
     Config: ClassVar[type[MethodConfig]] = MethodConfig
     Gate: ClassVar[type[Gate]] = Gate
+    restarts: ClassVar[bool] = False
     static: ClassVar[bool] = True
     unit: ClassVar[str] = "channel of a group"
     starts_from: ClassVar[str] = "dense weights"
@@ -159,7 +161,7 @@ class Method(Generic[C]):
 
     def gate_spec(self, spec: GateSpec) -> GateSpec:
         """Make a plain gate one of this method's kind."""
-        return spec
+        return replace(spec, kind=self.Gate.kind)
 
     def attach(self, model: nn.Module, coupling: Coupling, align: int = 1) -> None:
         """Put gates on the model; those that are there already are kept."""

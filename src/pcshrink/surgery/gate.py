@@ -173,24 +173,24 @@ class Gate(nn.Module):
 
     def pass_output(self, module: nn.Module, args: tuple[Any, ...], out: Tensor) -> Tensor:
         """Hook after the gated layer."""
-        return self.scale(out)
+        return self.multiply(out)
 
     def pass_input(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Hook before the gated layer, for gates at its input."""
         if args:
-            return (self.scale(args[0]), *args[1:]), kwargs
+            return (self.multiply(args[0]), *args[1:]), kwargs
         name = next(k for k, v in kwargs.items() if isinstance(v, Tensor))
-        return args, kwargs | {name: self.scale(kwargs[name])}
+        return args, kwargs | {name: self.multiply(kwargs[name])}
 
-    def scale(self, x: Tensor) -> Tensor:
+    def multiply(self, x: Tensor) -> Tensor:
         """Multiply every channel by its factor."""
         factor = self.factor(x)
+        if self.listener is not None:
+            self.listener(torch.ones_like(self.mask) if factor is None else factor)
         if factor is None:
             return x
-        if self.listener is not None:
-            self.listener(factor)
         factor = factor.to(x.dtype)
         if self.spec.repeat > 1:
             factor = factor.repeat_interleave(self.spec.repeat, dim=-1)

@@ -77,11 +77,8 @@ def _final_network(session: Session, cut: Cut | None) -> tuple[nn.Module, PruneP
     small = compact(best, plan, session.example, gates=session.settings.gates)
     cut.final_masked_error = _score(best, session).error
     cut.final_leak = reshape.leak(session, best, plan)
-    for gate in find_gates(best).values():
-        gate.masked = False
-    cut.final_gated_error = _score(best, session).error
-    for gate in find_gates(best).values():
-        gate.masked = True
+    with reshape.unmasked(best):
+        cut.final_gated_error = _score(best, session).error
     cut.compact_error = _score(small, session).error
     return small, plan if session.cut is None else compose(session.cut, plan)
 

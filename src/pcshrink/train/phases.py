@@ -71,7 +71,12 @@ class Phases:
         if phase != "dense" and self.session.stage == "dense":
             self._attach()
         if phase == "shrink" and epoch == self.timetable.first("shrink"):
-            self.session.gated.method.start()
+            self._start_shrinking(self.session.gated)
+
+    def _start_shrinking(self, shrinker: Shrinker) -> None:
+        shrinker.method.start()
+        if shrinker.method.restarts:
+            self.session.restart()
 
     def _begin(self) -> None:
         dense = self.session.model
@@ -173,7 +178,7 @@ class Phases:
         if self.settings is None or self.session.shrinker is None:
             return
         settling = self.settings.gates == "fold" and self.timetable.phase(int(place)) == "settle"
-        self.session.shrinker.method.before_step(settled=self.timetable.blend(place) if settling else None)
+        self.session.shrinker.method.before_step(settled=self.timetable.settled(place) if settling else None)
 
     def figures(self, phase: str) -> dict[str, Any]:
         """What to tell about the shrinking after an epoch."""

@@ -111,6 +111,11 @@ class Session:
             self.average = Average(self.model, self.recipe.train.ema)
         self.model.train()
 
+    def restart(self) -> None:
+        """The model has other weights: forget what optimizer and average know of those before."""
+        self.average = None
+        self.prepare()
+
     def memory(self) -> dict[str, Any]:
         """What the optimizer remembers, by parameter name."""
         return optimizer_state(self.model, self.optimizer)

@@ -163,7 +163,7 @@ class SalienceGate(Gate, kind="salience"):
         if not torch.compiler.is_compiling() and self in _NOW.scaled:
             _NOW.scaled.discard(self)
             return out
-        return self.scale(out)
+        return self.multiply(out)
 
     def factor(self, x: Tensor) -> Tensor:
         """The salience (B, C)."""

@@ -85,7 +85,9 @@ def test_rate_grows_with_the_square_and_then_stays() -> None:
 
 @pytest.mark.parametrize("steps", [300, 15_000])
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_what_a_strength_adds_to_the_papers_rate_carries_an_entry_equally_far_whatever_the_length(steps: int, momentum: float) -> None:
+def test_what_a_strength_adds_to_the_papers_rate_carries_an_entry_equally_far_whatever_the_length(
+    steps: int, momentum: float
+) -> None:
     """Gradient descent with momentum on lambda(t) * hardsigmoid(z), written as a loop without the sigmoid's ends."""
     base = schedule.base_rate(1.0, steps, lr=0.1, momentum=momentum) - schedule.PAPER_RATE
     z, velocity = 0.0, 0.0

@@ -294,8 +294,7 @@ def test_nobody_else_names_what_is_inside_the_paper_s_method(path: Path) -> None
     if folder == "methods":
         return
     found = set(words(ast.parse(path.read_text(encoding="utf-8")))) & OWN_WORDS
-    # measure tells what gates cost under the kind "generator".
-    fine = FINE.get(folder, set()) | ({"generator"} if folder == "measure" else set())
+    fine = FINE.get(folder, set())
     assert found - fine == set()
 
 

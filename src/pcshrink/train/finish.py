@@ -88,7 +88,7 @@ def _score(model: nn.Module, session: Session) -> Score:
 
 
 def _costs(model: nn.Module, example: Any) -> dict[str, Any]:
-    return asdict(Costs.of(model, example)) | {"generator_madds": profile(model, example).generator_madds}
+    return asdict(Costs.of(model, example)) | {"gate_madds": profile(model, example).gate_madds}
 
 
 def _latency_share(session: Session, final: nn.Module) -> dict[str, Any]:

@@ -39,17 +39,19 @@ def _recipe_names() -> list[str]:
     return sorted(name.removesuffix(".yaml") for name in files if name.endswith(".yaml"))
 
 
+RecipeName = Annotated[
+    str,
+    typer.Argument(help="A YAML file, or a built-in recipe (see `pcshrink recipes`).", autocompletion=_recipe_names),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a setting of the recipe; may be repeated."),
+]
+
+
 def train(
-    recipe: Annotated[
-        str,
-        typer.Argument(
-            help="A YAML file, or a built-in recipe (see `pcshrink recipes`).", autocompletion=_recipe_names
-        ),
-    ],
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a setting of the recipe; may be repeated."),
-    ] = None,
+    recipe: RecipeName,
+    settings: Settings = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", help="Folder for all files of the run (default: runs/ and the recipe's name)."),

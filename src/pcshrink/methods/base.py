@@ -122,7 +122,8 @@ class Method(Generic[C]):
         static: The mask is the same for all inputs, so channels can be cut out.
         unit: What a mask entry stands for.
         starts_from: What the source of the method starts from.
-        budget_by: How a budget is set.
+        budget_by: How a budget is set; "none; " and the knob there is instead, where it cannot be.
+        needs: What the method has beyond the common recipe: "teacher", "two stages", "pretrained weights".
         reference: Where the method was published.
         gates: Module name -> gate.
         groups: The groups, in the order of the coupling.
@@ -138,6 +139,7 @@ class Method(Generic[C]):
     unit: ClassVar[str] = "channel of a group"
     starts_from: ClassVar[str] = "dense weights"
     budget_by: ClassVar[str] = "widths of the groups"
+    needs: ClassVar[tuple[str, ...]] = ()
     reference: ClassVar[str] = ""
 
     def __init__(self, config: C) -> None:
@@ -154,6 +156,11 @@ class Method(Generic[C]):
     def summary(cls) -> str:
         """The first line of the method's description."""
         return (cls.__doc__ or "").strip().split("\n", 1)[0]
+
+    @classmethod
+    def takes_budget(cls) -> bool:
+        """Whether a budget can be set."""
+        return not cls.budget_by.startswith("none")
 
     def prepare(self, model: nn.Module, example_input: Any) -> nn.Module:
         """Change layers before groups are found; the model itself by default."""

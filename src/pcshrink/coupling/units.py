@@ -89,11 +89,19 @@ class Value:
 
 @dataclass
 class AttributeFix:
-    """``module.attribute`` (or one item of it) counts these units, so it changes when some of them leave."""
+    """``module.attribute`` (or one item of it) counts these units, so it changes when some of them leave.
+
+    With ``shared`` it is this number divided by their count.
+    """
 
     module: str
     attribute: str
     units: Ids
+    shared: float | None = None
+
+    def value(self, count: int) -> int | float:
+        """What the attribute becomes when so many of the units are left."""
+        return count if self.shared is None else self.shared / count
 
 
 class Ledger:

@@ -229,6 +229,17 @@ def index_select(call: Call) -> Value:
     return _keep(x, out_shape(call), {a: a for a in range(len(x.shape)) if a != axis})
 
 
+@rule("gather")
+def gather(call: Call) -> Value:
+    """Look-up along one axis, place by place."""
+    x, shape, picks = call.value(0), out_shape(call), call.value(2, "index")
+    axis = call.arg(1, "dim") % max(len(x.shape), 1)
+    _lost(call, picks, picks.axes, "takes them as places")
+    kept = {a: a for a in range(len(x.shape)) if a != axis and shape[a] == x.shape[a]}
+    _lost(call, x, [a for a in x.axes if a not in kept], "picks channels by number")
+    return _keep(x, shape, kept)
+
+
 @rule("embedding")
 def embedding(call: Call) -> Value:
     """Rows of a table."""

@@ -117,6 +117,7 @@ class Ledger:
         self.writers: dict[str, Ids] = {}  # module -> units of its output channels
         self.readers: dict[str, Ids] = {}  # module -> units of its input channels
         self.gates: dict[Site, tuple[Ids, int, Origin]] = {}  # site -> units on its axis, axis, generator input
+        self.averaged: list[tuple[Site, Ids]] = []  # units that a gate's generator takes the mean over, once it is used
 
     def parameter(self, name: str, tensor: Tensor) -> Value:
         """Give every axis of a parameter or buffer its own units."""

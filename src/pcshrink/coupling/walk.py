@@ -39,6 +39,7 @@ class Walk:
         for weight in derived_weights(model):
             self.derived.setdefault(weight.place, []).append(weight)
         self.made_of_weights: set[int] = set()
+        self.training = False
         # nothing is walked until this module is entered, or left (True); then this goes on
         self.skipped: tuple[str, bool, Callable[[Op], None]] | None = None
         self.aliases: dict[int, list[Tensor]] = {}
@@ -58,6 +59,7 @@ class Walk:
 
     def follow(self, graph: Graph) -> None:
         """Apply every operation, then pin what the network returns."""
+        self.training = graph.training
         for op in graph.ops:
             if self.skipped is None:
                 self._take(op)
@@ -120,7 +122,7 @@ class Walk:
             origin = self._own_input(site.module, value.shape[0])
         if origin is None or axis == 0:
             return False
-        self.ledger.pin(origin.averaged, f"the generator of {site.module!r} averages over them")
+        self.ledger.averaged.append((site, origin.averaged))
         from_end = is_linear(self.modules.get(site.module)) or axis != 1
         self.ledger.gates.setdefault(site, (value.axes[axis].units, axis - len(value.shape) if from_end else 1, origin))
         return True
@@ -168,7 +170,7 @@ class Walk:
         module = self.modules.get(op.module)
         entered = self.entered.get(op.module)
         attributes = vars(module) if module is not None else {}
-        call = Call(op, name, self.ledger, self.lookup, attributes, entered[0] if entered else None)
+        call = Call(op, name, self.ledger, self.lookup, attributes, entered[0] if entered else None, self.training)
         if name in ("convolution", "addmm", "mm", "native_group_norm") or "batch_norm" in name:
             self.wrote.add(op.module)
         self._store(op, self._result(call))

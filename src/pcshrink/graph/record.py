@@ -43,6 +43,7 @@ class Graph:
     ops: list[Op] = field(default_factory=list)
     outputs: Any = None
     called: set[str] = field(default_factory=set)
+    training: bool = False
 
 
 class _Recorder(TorchDispatchMode):
@@ -94,7 +95,7 @@ def record(model: nn.Module, example_input: Any, *, training: bool = False) -> G
     Raises:
         TraceError: The model does not run on this input.
     """
-    graph = Graph()
+    graph = Graph(training=training)
     recorder = _Recorder(graph)
     handles = []
     for name, module in model.named_modules():

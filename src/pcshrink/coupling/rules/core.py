@@ -28,6 +28,7 @@ class Call:
     lookup: Callable[[Tensor], Value]
     attributes: Mapping[str, Any]  # of the module that runs it
     entered_with: Tensor | None  # the first tensor that module was called with
+    training: bool = False
 
     @property
     def label(self) -> str:
@@ -94,10 +95,14 @@ def same(call: Call) -> Value:
     return call.value(0)
 
 
-@rule("zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like", "bernoulli")
+@rule("zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like", "randint_like", "bernoulli",
+      "normal", "uniform", "exponential")  # fmt: skip
 def like(call: Call) -> Value:
     """A new tensor as wide as another one: it shrinks along, and zeros are zero."""
     source = call.value(0)
+    if torch.Tag.nondeterministic_seeded in call.op.func.tags and not call.training:
+        call.pin_all(f"{call.label} draws a random number for every channel, also in evaluation mode")
+        return Value(source.shape)
     is_zero = call.name == "zeros_like"
     why = f"{call.label} makes values that are not zero"
     return Value(source.shape, {a: Channels.of(c.units, zero=is_zero, why=why) for a, c in source.axes.items()})

@@ -15,7 +15,7 @@ from pcshrink.coupling.units import AttributeFix, Channels, Ids, Value
 HEADS = re.compile(r"^(num_|n_|nb_|no_)?(attention_|attn_|q_)?heads?(_num|_count)?$")
 HEAD_SIZE = re.compile(r"^(head|attention_head|attn_head)_(dim|size|width)$|^(dim|d)_(head|kv)$|^key_value_proj_dim$")
 WIDTHS = re.compile(
-    r"^(all_head|attn|attention|inner|value|val|v|hidden|out)_?(dim|size|width|features|channels)s?(_v)?$|^dim_out$"
+    r"^(all_head|attn|attention|inner|value|val|v|hidden|out|output)_?(dim|size|width|features|channels)s?(_v)?$|^dim_out$"
 )
 
 

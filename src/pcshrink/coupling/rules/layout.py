@@ -240,6 +240,15 @@ def gather(call: Call) -> Value:
     return _keep(x, shape, kept)
 
 
+@rule("_pack_padded_sequence")
+def pack(call: Call) -> list[Value]:
+    """Sequences of different lengths, step by step in one tensor; the features stay the last axis."""
+    x, outs = call.value(0), [tuple(t.shape) for t in call.op.out]
+    last = len(x.shape) - 1
+    _lost(call, x, [a for a in x.axes if a != last], "packs a channel axis")
+    return [_keep(x, outs[0], {last: len(outs[0]) - 1}), *[Value(shape) for shape in outs[1:]]]
+
+
 @rule("embedding")
 def embedding(call: Call) -> Value:
     """Rows of a table."""

@@ -38,6 +38,8 @@ def free_axis(call: Call, units: Ids, varying: list[int]) -> tuple[int, bool]:
 
 def merged_widths(call: Call, units: Ids) -> None:
     """A module's plain number for the width of all its heads together follows their number."""
+    if units[0] != units[1]:
+        return  # heads of several samples in a row, not the features of each head
     for name, number in call.attributes.items():
         if type(number) is int and number == len(units) and WIDTHS.match(name):
             call.ledger.fixes.append(AttributeFix(call.op.module, name, units))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import fnmatch
+import logging
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,6 +22,7 @@ from pcshrink.proof.prove import prove
 from pcshrink.surgery.attention import adapted
 from pcshrink.surgery.gates import find_gates, remove_gates_
 
+log = logging.getLogger(__name__)
 LAYERS = (nn.Linear, nn.modules.conv._ConvNd)
 
 
@@ -54,7 +57,9 @@ def _couple(model: nn.Module, example_input: Any, config: MethodConfig, reads_in
     """The groups, and whether the model makes choices that its outputs may hide."""
     excluded = _excluded(model, config)
     walk = Walk(model, Ledger(), reads_input=reads_input)
+    started = time.perf_counter()
     graph = record(model, example_input)
+    log.info("recorded %d operations in %.1f s", len(graph.ops), time.perf_counter() - started)
     walk.follow(graph)
     called = set(graph.called)
     idle = [n for n, m in model.named_modules() if isinstance(m, LAYERS) and n not in called]

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from checks import LIMIT, outputs, random_keep, relative, stir_gates_
-from families import FAMILIES, Family
+from testing.checks import LIMIT, outputs, random_keep, relative, stir_gates_
+from testing.families import FAMILIES, Family
 from torch import nn
 
 import pcshrink as pcs

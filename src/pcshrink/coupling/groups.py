@@ -80,7 +80,7 @@ def conclude(walk: Walk, called: set[str], excluded: dict[str, str]) -> Coupling
             break
         ledger.averaged = [(site, units) for site, units in ledger.averaged if site not in used]
         for site, units in over:
-            ledger.pin(units, f"the generator of {site.module!r} averages over them")
+            ledger.pin(units, f"the gate of {site.module!r} averages over them")
     refused = _refusals(ledger, root, reasons, groups)
     groups, alone = [g for g in groups if g.channels > 1], [g for g in groups if g.channels == 1]
     refused |= {w: "all its channels are tied together, so none can leave alone" for g in alone for w in g.writers}

@@ -18,11 +18,13 @@ BUILT_IN: dict[str, str] = {
     "random": "controls:Random",
     "scratch": "controls:Scratch",
     "fbs": "fbs:FBS",
+    "manidp": "manidp:ManiDP",
 }
 # Kind of gate -> the module that brings it, for saved networks.
 GATES: dict[str, str] = {
     "salience": "pcs.gate",
     "fbs": "fbs",
+    "manidp": "manidp",
 }
 _REGISTERED: dict[str, type[Method[Any]]] = {}
 

@@ -20,6 +20,7 @@ from pcshrink.config import MethodConfig, Metric
 from pcshrink.coupling.groups import ChannelGroup, Coupling
 from pcshrink.errors import ConfigError
 from pcshrink.methods.select import count, lowest
+from pcshrink.proof.discover import discover
 from pcshrink.surgery.gate import Gate, GateSpec
 from pcshrink.surgery.gates import add_gates_, find_gates
 from pcshrink.surgery.plan import GateSite, gate_sites
@@ -67,6 +68,24 @@ class Target(Protocol):
 
     def floors(self, ratio: float) -> dict[str, int]:
         """The fewest channels each group may keep: a share of it, less where the limit cannot be met otherwise."""
+        ...
+
+
+class ActivityTarget(Protocol):
+    """A limit on what the network may cost for the mean input, as a method sees it whose mask depends on the input."""
+
+    @property
+    def dense(self) -> float:
+        """What the network costs without gates."""
+        ...
+
+    @property
+    def limit(self) -> float:
+        """What it may cost in the end."""
+        ...
+
+    def cost(self) -> float:
+        """What it costs as its gates are now: measured, mean over some training images."""
         ...
 
 
@@ -128,6 +147,7 @@ class Method(Generic[C]):
         gates: Module name -> gate.
         groups: The groups, in the order of the coupling.
         sites: Place of each gate -> how it is built and the units of its channels.
+        refused: Layers that the method itself leaves whole -> why.
         align: What kept widths are multiples of.
         steps: Steps taken in the shrinking phase.
     """
@@ -149,6 +169,7 @@ class Method(Generic[C]):
         self.gates: dict[str, Gate] = {}
         self.groups: list[Group] = []
         self.sites: dict[Any, GateSite] = {}
+        self.refused: dict[str, str] = {}
         self.align = 1
         self.steps = 0
 
@@ -166,6 +187,19 @@ class Method(Generic[C]):
         """Change layers before groups are found; the model itself by default."""
         return model
 
+    def couple(self, model: nn.Module, example_input: Any) -> Coupling:
+        """Find the groups, by default those that can be cut, proven.
+
+        Raises:
+            NoSitesError: There are none, or a pattern matches nothing.
+            TraceError: The model does not run on the example input.
+        """
+        return discover(model, example_input, self.config, reads_input=self.Gate.READS_INPUT)
+
+    def places(self, coupling: Coupling) -> dict[Any, GateSite]:
+        """Where gates go, by default where the groups need them."""
+        return gate_sites(coupling)
+
     def gate_spec(self, spec: GateSpec) -> GateSpec:
         """Make a plain gate one of this method's kind."""
         return replace(spec, kind=self.Gate.kind)
@@ -178,7 +212,7 @@ class Method(Generic[C]):
             site: entry._replace(
                 spec=present[entry.spec.module].spec if entry.spec.module in present else self.gate_spec(entry.spec)
             )
-            for site, entry in gate_sites(coupling).items()
+            for site, entry in self.places(coupling).items()
         }
         gates = add_gates_(model, [entry.spec for entry in self.sites.values()])
         self.gates = {site.module: gates[site.module] for site in self.sites}
@@ -225,6 +259,15 @@ class Method(Generic[C]):
         """A budget is to be met. By default the same share of every group goes."""
         self.aim(target.widths())
 
+    def set_activity_target(self, target: ActivityTarget) -> None:
+        """A budget is to be met by a method whose mask depends on the input.
+
+        Raises:
+            ConfigError: The method has no setting that a budget could be met by.
+        """
+        message = f"method {self.config.method} takes no budget: {self.budget_by}; remove shrink.budget"
+        raise ConfigError(message)
+
     @property
     def priced_by(self) -> Metric | None:
         """Which cost of a channel the method wants to know; None for none."""
@@ -240,12 +283,19 @@ class Method(Generic[C]):
         """What is added to the task loss after a training forward pass; None for nothing."""
         return None
 
+    def adds_loss(self, phase: str) -> bool:
+        """Whether ``loss`` is added in this phase: ``warmup``, ``shrink`` or ``settle``."""
+        return phase == "shrink"
+
     def after_step(self, *, pushing: bool = True) -> None:
         """An optimizer step was taken; ``pushing`` in the shrinking phase."""
         self.steps += int(pushing)
 
     def after_epoch(self, progress: float) -> None:
         """An epoch of the shrinking phase is over; ``progress`` is the share of the phase that is."""
+
+    def after_settling_epoch(self, progress: float) -> None:
+        """An epoch of the settling phase is over; ``progress`` is the share of the phase that is."""
 
     def forget_pass(self) -> None:
         """The newest forward pass was bad (not finite): let nothing of it remain."""

@@ -17,8 +17,15 @@ BUILT_IN: dict[str, str] = {
     "lasso": "lasso:Lasso",
     "random": "controls:Random",
     "scratch": "controls:Scratch",
+    "fbs": "fbs:FBS",
+    "manidp": "manidp:ManiDP",
 }
-GATES: dict[str, str] = {"salience": "pcs.gate"}  # kind of gate -> the module that brings it, for saved networks
+# Kind of gate -> the module that brings it, for saved networks.
+GATES: dict[str, str] = {
+    "salience": "pcs.gate",
+    "fbs": "fbs",
+    "manidp": "manidp",
+}
 _REGISTERED: dict[str, type[Method[Any]]] = {}
 
 

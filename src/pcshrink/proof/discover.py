@@ -55,7 +55,7 @@ def discover(model: nn.Module, example_input: Any, config: MethodConfig, *, read
 
 def _couple(model: nn.Module, example_input: Any, config: MethodConfig, reads_input: bool) -> tuple[Coupling, bool]:
     """The groups, and whether the model makes choices that its outputs may hide."""
-    excluded = _excluded(model, config)
+    excluded = excluded_layers(model, config)
     walk = Walk(model, Ledger(), reads_input=reads_input)
     started = time.perf_counter()
     graph = record(model, example_input)
@@ -79,8 +79,12 @@ def _follow_training(model: nn.Module, walk: Walk, example_input: Any) -> set[st
     return graph.called
 
 
-def _excluded(model: nn.Module, config: MethodConfig) -> dict[str, str]:
-    """Module name -> reason, from the include, exclude and ratio patterns."""
+def excluded_layers(model: nn.Module, config: MethodConfig) -> dict[str, str]:
+    """Module name -> reason, from the include, exclude and ratio patterns.
+
+    Raises:
+        NoSitesError: A pattern matches nothing.
+    """
     layers = [n for n, m in model.named_modules() if isinstance(m, LAYERS)]
     excluded: dict[str, str] = {}
     for pattern in config.exclude:

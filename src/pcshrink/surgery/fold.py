@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pcshrink.errors import ConfigError
 from pcshrink.surgery.gates import find_gates, remove_gates_
 
 SCALABLE = (
@@ -51,7 +52,17 @@ def fold(model: nn.Module) -> nn.Module:
 
 @torch.no_grad()
 def fold_gates_(model: nn.Module) -> None:
-    """Replace every gate on the model by constants in its layer."""
+    """Replace every gate on the model by constants in its layer.
+
+    Raises:
+        ConfigError: A gate chooses anew for every input, so no constant can stand for it.
+    """
+    for name, gate in find_gates(model).items():
+        if not gate.FOLDS:
+            message = (
+                f"the gate of {name!r} ({gate.kind}) chooses for each input, so it cannot be folded; keep the gates"
+            )
+            raise ConfigError(message)
     for name, gate in find_gates(model).items():
         layer = model.get_submodule(name)
         scale = gate.constant().repeat_interleave(gate.spec.repeat)

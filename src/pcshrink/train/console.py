@@ -89,7 +89,8 @@ def describe(row: dict[str, Any]) -> str:
     if row.get("highest_selected") is not None:
         parts.append(f"highest selected {row['highest_selected']:.3f}")
     if row.get("madds") is not None:
-        parts.append(f"madds {row['madds'] / 1e6:.2f} M ({100 * row['madds_share']:.1f} %)  dead {row['dead']}")
+        parts.append(f"madds {row['madds'] / 1e6:.2f} M ({100 * row['madds_share']:.1f} %)")
+        parts.append(f"dead {row['dead']}" if "dead" in row else "for the mean input")
     parts.append(f"lr {row['lr']:.4g}  {row['seconds']:.1f} s")
     return "  ".join(parts)
 

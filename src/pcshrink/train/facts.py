@@ -81,11 +81,11 @@ class Aim:
 
 @dataclass(frozen=True)
 class Size:
-    """What is left at an epoch's end if everything dead were cut."""
+    """What is left at an epoch's end if everything dead were cut; for a dynamic method, what the mean input costs."""
 
     madds: int
     madds_share: float
-    dead: int
+    dead: int | None
 
 
 @dataclass

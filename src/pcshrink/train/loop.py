@@ -156,7 +156,7 @@ class Loop:
         totals = {"loss": 0.0, "penalty": 0.0}
         for index, (images, labels, number) in enumerate(group):
             with self.fabric.no_backward_sync(session.wrapped, enabled=index + 1 < len(group)):
-                loss, penalty = self._forward(images, labels, number, pushing=pushing)
+                loss, penalty = self._forward(images, labels, number)
                 self.fabric.backward((loss if penalty is None else loss + penalty) / len(group))
             totals["loss"] += float(loss.detach()) / len(group)
             totals["penalty"] += 0.0 if penalty is None else float(penalty.detach()) / len(group)
@@ -197,14 +197,15 @@ class Loop:
             epoch, batch = divmod(done - 1, self.batches)
             self._at(epoch, batch - batch % self.recipe.optimizer.accumulate)
 
-    def _forward(self, images: Tensor, labels: Tensor, number: int, *, pushing: bool) -> tuple[Tensor, Tensor | None]:
+    def _forward(self, images: Tensor, labels: Tensor, number: int) -> tuple[Tensor, Tensor | None]:
         """The task loss of a batch, and what the method adds to it."""
         session = self.session
         images = images.to(session.dtype)
         images, partner, own = self.objective.prepare(images, self.epoch, number, self.fabric.global_rank)
         scores = session.wrapped(images)
         loss = session.callbacks.on_loss(self, self.objective.loss(scores, images, labels, partner, own))
-        if session.shrinker is None or not pushing:
+        phase = self.timetable.phase(self.epoch)
+        if session.shrinker is None or not session.shrinker.method.adds_loss(phase):
             return loss, None
         return loss, session.shrinker.penalty(Step(images, labels, scores, loss))
 

@@ -20,6 +20,7 @@ from pcshrink.train.checkpoint import save_state
 from pcshrink.train.console import Console
 from pcshrink.train.evaluate import Score, evaluate
 from pcshrink.train.facts import Aim, Costs, Cut, Dense, Facts, Size
+from pcshrink.train.measured import Gauge, MeasuredTarget
 from pcshrink.train.objective import Objective
 from pcshrink.train.session import Session, blank_model
 from pcshrink.train.teacher import call_teacher, check_teacher
@@ -40,6 +41,7 @@ class Phases:
         self.recipe, self.settings = session.recipe, session.recipe.shrink
         self.dense_file = folder / "dense.safetensors"
         self.costs: CostModel | None = None
+        self.gauge: Gauge | None = None
         self.facts = Facts()
 
     def state(self) -> dict[str, Any]:
@@ -100,9 +102,12 @@ class Phases:
             shrinker.aim(widths_like(self.settings.like))
         if self.settings.cost_budget is not None:
             limit = Limit.of(self.settings.cost_budget, shrinker, session.example)
-            target = CostTarget(limit, self._cost_model(shrinker), shrinker.config, shrinker.align, self.settings.gates)
-            target.check()
-            shrinker.method.set_target(target)
+            if shrinker.method.static:
+                target = self._target(shrinker, limit, self._cost_model(shrinker))
+                target.check()
+                shrinker.method.set_target(target)
+            else:
+                shrinker.method.set_activity_target(MeasuredTarget(limit, Gauge(session)))
 
     def _attach(self) -> None:
         session, settings = self.session, self.session.settings
@@ -126,10 +131,7 @@ class Phases:
         session.prepare()
         for concern in shrinker.method.concerns():
             self.console.say(f"note: {concern}")
-        self.console.say(
-            f"{len(shrinker.groups)} groups with {self.facts.channels} channels can shrink, "
-            f"to {sum(g.channels - g.k for g in shrinker.groups)}; {len(shrinker.refused)} layers stay whole"
-        )
+        self.console.say(_attached_line(shrinker, self.facts.channels))
 
     def _aim_at_latency(self, shrinker: Shrinker, budget: BudgetConfig) -> None:
         """Measure which widths give the asked share of the dense network's time; rank 0 measures for all."""
@@ -160,14 +162,20 @@ class Phases:
         return CostModel.of(shrinker, self.session.example, gates=settings.gates, convention=convention)
 
     def _measure(self, shrinker: Shrinker) -> None:
-        """Know what the network costs at any widths, and tell the method what it is to meet."""
+        """Know what the network costs, and tell the method what it is to meet."""
+        if not shrinker.method.static:
+            self.gauge = Gauge(self.session)
+            if self.limit is not None:
+                shrinker.method.set_activity_target(MeasuredTarget(self.limit, self.gauge))
+            return
         self.costs = self._cost_model(shrinker)
         if shrinker.method.priced_by is not None:
             shrinker.method.set_prices(self.costs.prices(shrinker.method.priced_by))
-        limit = self.limit
-        if limit is not None:
-            target = CostTarget(limit, self.costs, shrinker.config, shrinker.align, self.session.settings.gates)
-            shrinker.method.set_target(target)
+        if self.limit is not None:
+            shrinker.method.set_target(self._target(shrinker, self.limit, self.costs))
+
+    def _target(self, shrinker: Shrinker, limit: Limit, costs: CostModel) -> CostTarget:
+        return CostTarget(limit, costs, shrinker.config, shrinker.align, self.session.settings.gates)
 
     def _call_teacher(self) -> None:
         if self.recipe.distill is not None:
@@ -191,7 +199,12 @@ class Phases:
             paper = budget is not None and budget.convention == "paper"
             whole = dense.costs.paper_madds if paper else dense.costs.madds
             self.facts.size = Size(round(madds), madds / whole, self.facts.channels - sum(left.values()))
-        row: dict[str, Any] = vars(self.facts.size).copy() if self.facts.size is not None else {}
+        elif self.gauge is not None:
+            budget = self.session.settings.budget
+            madds, share = self.gauge.madds(budget.convention if budget is not None else "layers")
+            self.facts.size = Size(round(madds), share, dead=None)
+        size = vars(self.facts.size) if self.facts.size is not None else {}
+        row: dict[str, Any] = {name: value for name, value in size.items() if value is not None}
         if phase == "shrink" and shrinker is not None:
             row |= shrinker.method.figures()
         return row
@@ -203,10 +216,17 @@ class Phases:
             return
         if phase == "shrink":
             self._shrinking(self.session.shrinker, after)
-        elif after == self.timetable.fold_epoch() and self.settings.gates == "fold" and self.session.mask is None:
-            if after == self.timetable.total:
-                return  # the end of the run folds them
-            self.session.shrinker.method.before_step(settled=1.0)
+        elif phase == "settle":
+            self._settling(self.session.shrinker, after)
+        if self.session.average is not None and self.session.shrinker is not None:
+            self.session.average.follow_switches(self.session.model)
+
+    def _settling(self, shrinker: Shrinker, after: int) -> None:
+        shrinker.method.after_settling_epoch(self.timetable.through("settle", after))
+        folding = self.session.settings.gates == "fold" and self.session.mask is None
+        # At the very end of a run, finishing it folds them.
+        if folding and after == self.timetable.fold_epoch() and after != self.timetable.total:
+            shrinker.method.before_step(settled=1.0)
             reshape.fold_(self.session)
             self.console.say("the gates are constant now and part of their layers")
 
@@ -242,6 +262,14 @@ class Phases:
             cut.compact_error = evaluate(session.model, session.data.val, session.fabric).error
         self.facts.cut = cut
         self.console.say(_cut_line(cut, gated))
+
+
+def _attached_line(shrinker: Shrinker, channels: int) -> str:
+    whole = f"{len(shrinker.refused)} layers stay whole"
+    if not shrinker.method.static:
+        return f"{len(shrinker.method.gates)} layers have gates that choose for each input; {whole}"
+    left = sum(g.channels - g.k for g in shrinker.groups)
+    return f"{len(shrinker.groups)} groups with {channels} channels can shrink, to {left}; {whole}"
 
 
 def _cut_line(cut: Cut, gated: Score) -> str:

@@ -187,7 +187,13 @@ class ShrinkSection(Embedding):
 
     @model_validator(mode="after")
     def _how_far(self) -> ShrinkSection:
+        dynamic = not method_class(self.method).static
+        chooses = f"method {self.method} is dynamic: it chooses for each input and cuts nothing"
         wrong = [
+            (dynamic and self.gates == "fold", f"{chooses}, so its gates cannot be folded; set gates: keep"),
+            (dynamic and self.compact_every, f"{chooses}, so compact_every has nothing to do; set it to 0"),
+            (dynamic and self.budget is not None and self.budget.madds is None,
+             f"{chooses}, so only madds fall; give the budget in madds"),
             (self.budget is not None and self.like is not None,
              "budget and like both say how far to shrink; remove one"),
             (self.compact_every and self.settings.min_channels < 2,

@@ -132,7 +132,7 @@ def _fixed(model: nn.Module, example: Tensor, convention: Convention) -> tuple[F
     remove_gates_(bare)
     whole = profile(bare, example, convention, batch_size=1)
     gated = profile(model, example, convention, batch_size=1)
-    own = Fixed(gated.generator_params, gated.generator_madds, gated.generator_mem_access)
+    own = Fixed(gated.gate_params, gated.gate_madds, gated.gate_mem_access)
     return Fixed(whole.params, whole.madds, whole.mem_access), own
 
 

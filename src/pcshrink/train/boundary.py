@@ -20,6 +20,7 @@ from pcshrink.train.checkpoint import load_state, save_state
 from pcshrink.train.console import Console
 from pcshrink.train.evaluate import Score, evaluate
 from pcshrink.train.objective import Objective
+from pcshrink.train.observe import Observer
 from pcshrink.train.recipe.schema import BudgetSection, DistillSection
 from pcshrink.train.session import Session, blank_model, make_model
 from pcshrink.train.timetable import FROZEN_FROM, RAISE_FROM, Timetable
@@ -35,9 +36,11 @@ class Boundary:
     """
 
     def __init__(
-        self, session: Session, objective: Objective, folder: Path, timetable: Timetable, console: Console
-    ) -> None:
+        self, session: Session, objective: Objective, folder: Path, timetable: Timetable, console: Console,
+        observer: Observer,
+    ) -> None:  # fmt: skip
         self.session, self.objective, self.timetable, self.console = session, objective, timetable, console
+        self.observer = observer
         self.recipe, self.settings = session.recipe, session.recipe.shrink
         self.dense_file = folder / "dense.safetensors"
         self.budget: Budget | None = None
@@ -102,10 +105,12 @@ class Boundary:
         assert self.settings is not None
         if session.average is not None:
             session.model = session.average.requires_grad_(True)
-        baseline = evaluate(session.model, session.data.val, session.fabric)
-        self.facts["dense"] |= {"error": baseline.error, "loss": baseline.loss}
+        baseline = evaluate(session.model, session.data.val, session.fabric, classes=session.data.num_classes)
+        self.facts["dense"] |= baseline.figures()
         self._keep_dense(session.model)
+        costs = profile(session.model, session.example)
         shrinker = session.attach()
+        self.observer.attached(costs)
         self.facts["channels"] = sum(g.channels for g in shrinker.groups)
         if self.settings.cost_budget is not None:
             self.budget = Budget.of(self.settings.cost_budget, shrinker, session.example)
@@ -225,6 +230,7 @@ class Boundary:
         share = self.timetable.through("shrink", after)
         if after == self.timetable.end("shrink"):
             self._finish_shrinking()
+            self.observer.cut(after - 1, self.facts["cut"])
             return
         if self.settings.allocation == "global" and share <= FROZEN_FROM:
             assert self.budget is not None
@@ -239,6 +245,7 @@ class Boundary:
         turn = every and (after - self.timetable.first("shrink")) % every == 0
         if turn and frozen and reshape.cut_(self.session, reshape.dead_now(self.session)):
             self._measure()
+            self.observer.cut(after - 1)
 
     def _finish_shrinking(self) -> None:
         """Everything selected leaves: compare gated, masked and compact network, then go on with what is left."""

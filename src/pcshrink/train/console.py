@@ -18,19 +18,13 @@ class Console:
     Args:
         folder: Where ``metrics.jsonl`` goes.
         quiet: Show nothing.
-        tensorboard: Write event files as well.
     """
 
-    def __init__(self, folder: Path, *, quiet: bool = False, tensorboard: bool = False) -> None:
+    def __init__(self, folder: Path, *, quiet: bool = False) -> None:
         self.path = folder / "metrics.jsonl"
         self.quiet = quiet
         self._live: Any = None
         self._task: Any = None
-        self._writer: Any = None
-        if tensorboard:
-            from torch.utils.tensorboard import SummaryWriter
-
-            self._writer = SummaryWriter(str(folder / "tensorboard"))
         if not quiet and sys.stderr.isatty():
             self._live = _bar()
             self._live.start()
@@ -41,8 +35,6 @@ class Console:
         if self._live is not None:
             self._live.stop()
             self._live = None
-        if self._writer is not None:
-            self._writer.close()
 
     def start(self, step: int, steps: int) -> None:
         """The run begins, or goes on, at a step."""
@@ -74,10 +66,6 @@ class Console:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
-        if self._writer is not None:
-            for name, value in row.items():
-                if isinstance(value, (int, float)):
-                    self._writer.add_scalar(name, value, row["epoch"])
         self.say(describe(row))
 
 

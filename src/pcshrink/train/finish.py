@@ -38,9 +38,9 @@ def finish(session: Session, boundary: Boundary, folder: Path) -> Result:
     final.eval()
     score = _score(final, session)
     result = Result(folder, folder / "model", dict(boundary.facts["dense"]), {}, cut)
-    result.compact = _costs(final, session.example) | {"error": score.error, "loss": score.loss}
+    result.compact = _costs(final, session.example) | score.figures()
     if session.recipe.shrink is None and plan is None:
-        result.dense |= {"error": score.error, "loss": score.loss}
+        result.dense |= score.figures()
     if boundary.budget is not None:
         budget = boundary.budget
         reached = getattr(profile(final, session.example, budget.section.convention), budget.metric)
@@ -80,7 +80,7 @@ def _final_network(session: Session, cut: dict[str, Any] | None) -> tuple[nn.Mod
 
 
 def _score(model: nn.Module, session: Session) -> Score:
-    return evaluate(model, session.data.val, session.fabric, full_precision=True)
+    return evaluate(model, session.data.val, session.fabric, full_precision=True, classes=session.data.num_classes)
 
 
 def _costs(model: nn.Module, example: Any) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import logging
 import os
 import time
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,10 @@ from pcshrink.train.checkpoint import Checkpoints, write_text
 from pcshrink.train.console import Console
 from pcshrink.train.finish import finish
 from pcshrink.train.interrupt import stop_flag
+from pcshrink.train.loggers import Logger
 from pcshrink.train.loop import Loop
 from pcshrink.train.objective import Objective
+from pcshrink.train.observe import Observer
 from pcshrink.train.recipe.read import check_recipe, dump_recipe
 from pcshrink.train.recipe.schema import DataSection, Recipe
 from pcshrink.train.result import Result
@@ -31,7 +34,9 @@ from pcshrink.train.session import PRECISIONS, Session
 _FREE = {"output", "description"}
 
 
-def train(recipe: Recipe, out: str | Path, *, resume: bool = False, quiet: bool = False) -> Result:
+def train(
+    recipe: Recipe, out: str | Path, *, resume: bool = False, quiet: bool = False, loggers: Sequence[Logger] = ()
+) -> Result:
     """Train, shrink, compact, prove, measure and save a network.
 
     Under ``torchrun`` every process calls this alike.
@@ -41,6 +46,7 @@ def train(recipe: Recipe, out: str | Path, *, resume: bool = False, quiet: bool 
         out: The folder for all files; it must be new, or hold the run to resume.
         resume: Go on from the newest checkpoint in ``out``, if there is one.
         quiet: Show nothing.
+        loggers: Told of every epoch, beside those that the recipe names.
 
     Raises:
         ConfigError: The recipe cannot work; nothing was trained.
@@ -59,13 +65,14 @@ def train(recipe: Recipe, out: str | Path, *, resume: bool = False, quiet: bool 
         write_text(folder / "recipe.yaml", dump_recipe(recipe))
     fabric.barrier()
     first = fabric.is_global_zero
-    console = Console(folder, quiet=quiet or not first, tensorboard=recipe.output.tensorboard and first)
+    console, observer = Console(folder, quiet=quiet or not first), None
     try:
         with stop_flag() as flag:
             session = Session(recipe, data, fabric)
+            observer = Observer(session, folder, loggers)
             torch.manual_seed(derive_seed(recipe.seed, fabric.global_rank, "training"))
             objective = Objective(recipe.train, recipe.distill, recipe.seed, fabric.autocast)
-            loop = Loop(session, objective, folder, console, flag)
+            loop = Loop(session, objective, folder, console, flag, observer)
             if state is not None:
                 loop.load(state)
                 console.say(f"going on at epoch {loop.epoch + 1}, step {loop.step}")
@@ -75,6 +82,8 @@ def train(recipe: Recipe, out: str | Path, *, resume: bool = False, quiet: bool 
         result = finish(session, loop.boundary, folder)
     finally:
         console.close()
+        if observer is not None:
+            observer.close()
     result.seconds = time.monotonic() - began
     if fabric.is_global_zero:
         result.save()

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pcshrink.cli.deploy import register
+from pcshrink.cli import deploy, report_page
 
 app = typer.Typer(
     name="pcshrink",
@@ -173,15 +173,19 @@ def inspect(
     ratio: Annotated[float, typer.Option("--ratio", help="Share of the channels that leaves.")] = 0.5,
     align: Annotated[int, typer.Option("--align", help="Kept widths are multiples of this.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    page: Annotated[Path | None, typer.Option("--html", help="Also draw it as a page in this file.")] = None,
 ) -> None:
     """Show what of a model can shrink, what would be left, and why the rest stays. Trains nothing."""
     from pcshrink.report.inspect import inspect_model, inspection_text, parse_shape
 
     found = inspect_model(model, parse_shape(shape) if shape else None, ratio, align=align)
+    if page is not None:
+        report_page.write_inspection(found, page)
     typer.echo(json.dumps(found, indent=1) if as_json else inspection_text(found))
 
 
-register(app)
+deploy.register(app)
+report_page.register(app)
 
 
 def main() -> None:

@@ -67,8 +67,9 @@ def _train(recipe: Any, folder: Path, *, resume: bool, quiet: bool, again: str) 
     from pcshrink.train.interrupt import Interrupted
     from pcshrink.train.run import train as run
 
+    loggers = report_page.live_report(folder, recipe.output.report)
     try:
-        result = run(recipe, folder, resume=resume, quiet=quiet)
+        result = run(recipe, folder, resume=resume, quiet=quiet, loggers=loggers)
     except Interrupted as stop:
         if os.environ.get("RANK", "0") == "0":
             sys.stderr.write(f"{stop}. Go on with: {again}\n")
@@ -79,7 +80,8 @@ def _train(recipe: Any, folder: Path, *, resume: bool, quiet: bool, again: str) 
     typer.echo(result.table())
     if result.budget:
         typer.echo("\n" + result.budget_line())
-    typer.echo(f"\nfiles in {folder}: " + ", ".join(sorted(Path(p).name for p in result.files.values())))
+    files = [Path(p).name for p in result.files.values()] + report_page.last_report(folder)
+    typer.echo(f"\nfiles in {folder}: " + ", ".join(sorted(files)))
     typer.echo(f"{result.seconds:.0f} s")
 
 

@@ -54,6 +54,23 @@ def _time(runs: list[Path], runtime: str) -> None:
         time_layers(folder, runtime)  # type: ignore[arg-type]
 
 
+def live_report(folder: Path, every: int) -> list[Any]:
+    """The logger that keeps a run's report up to date, if it is asked for."""
+    if not every:
+        return []
+    from pcshrink.report.live import ReportLogger
+
+    return [ReportLogger(folder, every)]
+
+
+def last_report(folder: Path) -> list[str]:
+    """Write the report of a finished run; its name, if that worked."""
+    from pcshrink.report.live import final_report
+
+    written = final_report(folder)
+    return [written.name] if written is not None else []
+
+
 def write_inspection(found: dict[str, Any], path: Path) -> None:
     """Write what ``inspect_model`` found as a page.
 

@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from pcshrink.errors import CheckpointError
+from pcshrink.errors import CheckpointError, ConfigError
 from pcshrink.report.compare import listing, open_runs
 from pcshrink.report.curves import step_loss, training
 from pcshrink.report.draw import standalone
@@ -67,9 +67,16 @@ def render(runs: Sequence[Run], *, refresh: int = 0) -> str:
 
 
 def fill(template: str, **values: Any) -> str:
-    """A template of this package with values put in; everything but pictures is escaped."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+    """A template of this package with values put in; everything but pictures is escaped.
 
+    Raises:
+        ConfigError: jinja2 is not installed.
+    """
+    try:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+    except ModuleNotFoundError as error:
+        message = "pages need jinja2; install it with `pip install pcshrink[report]`"
+        raise ConfigError(message) from error
     environment = Environment(
         loader=PackageLoader("pcshrink.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,

@@ -25,6 +25,7 @@ class Console:
         self.quiet = quiet
         self._live: Any = None
         self._task: Any = None
+        self._standing = ""  # error and size after the last epoch, for the bar
         if not quiet and sys.stderr.isatty():
             self._live = _bar()
             self._live.start()
@@ -44,7 +45,7 @@ class Console:
     def step(self, step: int, text: str) -> None:
         """One step is done."""
         if self._live is not None:
-            self._live.update(self._task, completed=step, description=text)
+            self._live.update(self._task, completed=step, description=text + self._standing)
 
     def say(self, text: str) -> None:
         """A line for people."""
@@ -66,7 +67,14 @@ class Console:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
+        self._standing = standing(row)
         self.say(describe(row))
+
+
+def standing(row: dict[str, Any]) -> str:
+    """What a progress bar shows of the last epoch: its error, and the multiply-adds left."""
+    error = "" if row.get("error") is None else f", error {row['error']:.2f} %"
+    return error + ("" if row.get("madds_share") is None else f", madds {100 * row['madds_share']:.0f} %")
 
 
 def describe(row: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -21,6 +22,14 @@ FLAGS = (
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
     "--hide-scrollbars",
 )  # fmt: skip
+# Chromium listens on descriptor 3 and answers on 4; this puts the pipes there and becomes Chromium.
+LAUNCH = """
+import fcntl, os, sys
+high = [fcntl.fcntl(int(number), fcntl.F_DUPFD, 10) for number in sys.argv[1:3]]
+os.dup2(high[0], 3)
+os.dup2(high[1], 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 
 
 def find_browser() -> str | None:
@@ -120,11 +129,10 @@ def browser(path: str) -> Iterator[Browser]:
     read_back, write_back = os.pipe()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         command = [path, *FLAGS, f"--user-data-dir={profile}", "--remote-debugging-pipe", "about:blank"]
-        # Chromium listens on descriptor 3 and answers on 4; the shell puts our pipes there.
-        script = f'exec "$@" 3<&{read_out} 4>&{write_back}'
         process = subprocess.Popen(
-            ["sh", "-c", script, "sh", *command], pass_fds=(read_out, write_back), stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "HOME": profile},
+            [sys.executable, "-c", LAUNCH, str(read_out), str(write_back), *command], pass_fds=(read_out, write_back),
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            env={**os.environ, "HOME": profile},
         )  # fmt: skip
         os.close(read_out)
         os.close(write_back)

@@ -158,5 +158,7 @@ def write_page(path: Path, text: str) -> None:
     except (OSError, CheckpointError) as error:
         cause = error.__cause__ if isinstance(error, CheckpointError) else error
         reason = cause.strerror if isinstance(cause, OSError) and cause.strerror else str(error)
+        if isinstance(cause, (FileExistsError, NotADirectoryError)):
+            reason = "its folder is a file"
         message = f"cannot write {path}: {reason}; choose another place with --out"
         raise CheckpointError(message) from error

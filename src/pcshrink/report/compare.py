@@ -74,7 +74,7 @@ def names(runs: Sequence[Run]) -> list[tuple[str, str]]:
 def epoch_axis(runs: Sequence[Run]) -> Axis:
     """All epochs of the longest run."""
     longest = max(max(run.rows[-1]["epoch"] + 1, sum(end - start for _, start, end in run.phases())) for run in runs)
-    return Axis("epoch", 0, longest)
+    return Axis("epoch", 0, longest, whole=True)
 
 
 def shared_phases(runs: Sequence[Run], steps: float = 1.0) -> list[tuple[str, float, float]]:
@@ -100,7 +100,7 @@ def gated_axis(runs: Sequence[Run]) -> Axis:
         for trace in run.history.groups.values()
         for i in np.flatnonzero(~np.isnan(trace.salience).all(axis=1))
     ]
-    return Axis("epoch", float(min(seen)), float(max(*seen, min(seen) + 1))) if seen else epoch_axis(runs)
+    return Axis("epoch", float(min(seen)), float(max(*seen, min(seen) + 1)), whole=True) if seen else epoch_axis(runs)
 
 
 def interval(error: float, images: int) -> tuple[float, float]:

@@ -38,7 +38,8 @@ def over_epochs(runs: Sequence[Run], key: str, label: str, *, log: bool = False,
     values = [value for line in lines for _, value in line]
     if not values:
         return None
-    log = log and max(values) > 0
+    positive = [value for value in values if value > 0]
+    log = log and bool(positive) and max(positive) > 5 * min(positive)
     y = span(label, values, zero=not log, log=log)
     said = "; ".join(
         f"{run.name} from {number(line[0][1])} to {number(line[-1][1])}"
@@ -65,7 +66,8 @@ def training(runs: Sequence[Run]) -> Figure:
     rows = [[run.name, *(row.get(key, "") for key in keys)] for run in runs for row in run.rows]
     return Figure(
         key="training", title="Epoch by epoch", charts=[(heading, svg) for heading, svg in drawn if svg is not None],
-        caption="Shaded and plain: the phases. Dotted: everything selected was cut. Error and loss are logarithmic.",
+        caption="Shaded and plain: the phases. Dotted: everything selected was cut. Error and loss are logarithmic "
+        "where they span much.",
         data=Data(columns=("run", *keys), rows=lambda: rows),
     )  # fmt: skip
 

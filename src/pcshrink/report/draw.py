@@ -28,6 +28,7 @@ class Axis:
         high: Where it ends.
         ticks: Marked places and their texts; chosen by themselves if not given.
         log: Logarithmic.
+        whole: Only whole numbers are marked.
     """
 
     label: str
@@ -35,6 +36,7 @@ class Axis:
     high: float
     ticks: tuple[tuple[float, str], ...] | None = None
     log: bool = False
+    whole: bool = False
 
     def marks(self, most: int = 5) -> list[tuple[float, str]]:
         """The places to mark."""
@@ -42,7 +44,8 @@ class Axis:
             return list(self.ticks)
         if self.log:
             return [(value, number(value)) for value in nice_log(self.low, self.high, most)]
-        return [(value, number(value)) for value in nice(self.low, self.high, most)]
+        found = nice(self.low, self.high, most)
+        return [(value, number(value)) for value in found if not self.whole or value == round(value)]
 
     def share(self, value: float) -> float:
         """Where a value lies, from 0 to 1."""

@@ -69,12 +69,12 @@ def _whole(run: Run, found: dict[str, Any]) -> str:
 def _why(run: Run, found: dict[str, Any]) -> Table:
     lost = [layer for layer in found["layers"] if layer["reason"]][:MOST_LAYERS]
     rows = [
-        [layer["name"], "{}×{} → {}×{}".format(*layer["before"], *layer["after"]), percent(layer["madds_ratio"]),
-         percent(layer["after_ms"] / layer["before_ms"]), layer["reason"]]
+        [f"{layer['name']}\n{layer['reason']}", "{}×{} → {}×{}".format(*layer["before"], *layer["after"]),
+         percent(layer["madds_ratio"]), percent(layer["after_ms"] / layer["before_ms"])]
         for layer in lost
     ]  # fmt: skip
     heading = f"{run.name}: layers whose time did not follow" if rows else f"{run.name}: every layer's time followed"
-    return Table(heading=heading, columns=("layer", "in × out>", "madds left>", "time left>", "why"), rows=rows)
+    return Table(heading=heading, columns=("layer and why", "in × out>", "madds left>", "time left>"), rows=rows)
 
 
 def _pictures(runs: Sequence[Run]) -> Figure | None:

@@ -83,7 +83,7 @@ def _error(value: float | None, images: int | None) -> str:
 
 def _points(run: Run) -> str:
     before, after = run.dense.get("error"), run.compact.get("error")
-    return "–" if before is None or after is None else f"{after - before:+.2f} points"
+    return "–" if before is None or after is None else f"{after - before:+.2f}\npoints"
 
 
 def _latency(costs: dict[str, Any]) -> str:

@@ -81,7 +81,7 @@ def _by_layer(
     alt = f"{title}. " + "; ".join(
         f"{runs[p].name}: {', '.join(number(scale * value(r)) for r in rows)}" for p, rows in shown.items()
     )
-    chart = Chart(alt, Axis("layer", 1, max(len(first), 2)), Axis(y.label, 0.0, y.high), legend)
+    chart = Chart(alt, Axis("layer", 1, max(len(first), 2), whole=True), Axis(y.label, 0.0, y.high), legend)
     chart.line(places, [scale * v for v in dense], "ref")
     for p, rows in shown.items():
         chart.line(places, [scale * value(r) for r in rows], colour(p))

@@ -77,7 +77,7 @@ class Page(HTMLParser):
                 self.outside.append(str(values[name]))
 
     def handle_data(self, data: str) -> None:
-        self.words += data
+        self.words += f" {data}"
 
 
 @pytest.mark.unit

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pcshrink.train.history import GroupState
-from pcshrink.train.recipe.schema import OutputSection
+from pcshrink.train.recipe.output import OutputSection
 
 log = logging.getLogger(__name__)
 IDS = "logger-ids.json"

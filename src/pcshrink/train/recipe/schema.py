@@ -5,19 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-Share = Annotated[float, Field(ge=0, le=1)]
-Ratio = Annotated[float, Field(gt=0, lt=1)]
-Positive = Annotated[float, Field(gt=0)]
-Count = Annotated[int, Field(ge=0)]
-AtLeastOne = Annotated[int, Field(ge=1)]
-
-
-class Section(BaseModel):
-    """Base of all sections: unknown keys are an error, values never change."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+from pcshrink.train.recipe.output import OutputSection
+from pcshrink.train.recipe.section import AtLeastOne, Count, Positive, Ratio, Section, Share
 
 
 class ModelSection(Section):
@@ -285,32 +276,6 @@ class DistillSection(Section):
     loss: Literal["mse", "soft"] = "mse"
     weight: Share = 0.5
     temperature: Positive = 4.0
-
-
-class OutputSection(Section):
-    """What is written, and how often.
-
-    Attributes:
-        checkpoint_minutes: Longest time between two checkpoints; one is also written after each epoch.
-        checkpoint_steps: Also write one every so many steps.
-        eval_every: Evaluate every so many epochs (and at the end of each phase).
-        tensorboard: Write TensorBoard event files as well as JSON lines.
-        wandb: Log to Weights & Biases; set it up by its own variables (WANDB_PROJECT, WANDB_MODE, ...).
-        mlflow: Log to MLflow; set it up by its own variables (MLFLOW_TRACKING_URI, ...).
-        report: Refresh ``report.html`` every so many epochs; 0 writes it only at the end.
-        onnx: Export the compact network.
-        latency: Measure dense and compact latency at the end.
-    """
-
-    checkpoint_minutes: Positive = 10.0
-    checkpoint_steps: AtLeastOne | None = None
-    eval_every: AtLeastOne = 1
-    tensorboard: bool = False
-    wandb: bool = False
-    mlflow: bool = False
-    report: Count = 0
-    onnx: bool = False
-    latency: bool = True
 
 
 class Recipe(Section):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 import sys
+import threading
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 from pathlib import Path
@@ -193,6 +194,18 @@ def test_a_run_that_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.unit
+def test_a_live_report_ends_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, result = made_run(tmp_path / "going", finished=False), made_run(tmp_path / "done") / "result.json"
+    ending = threading.Timer(0.5, lambda: result.replace(folder / "result.json"))
+    ending.start()
+    assert call(monkeypatch, "report", str(folder), "--live", "1") == 0
+    ending.join()
+    text = (folder / "report.html").read_text()
+    assert "still running" not in text
+    assert "http-equiv" not in text
+
+
+@pytest.mark.unit
 def test_a_kept_run_of_the_zoo() -> None:
     root = Path(__file__).resolve().parent.parent / "zoo"
     runs = open_runs([root / "resnet20-pcs", root / "resnet20-dense"])
@@ -241,6 +254,10 @@ MISTAKES = {
     "a damaged result": (["{tmp}/damaged"], r"result.json is damaged"),
     "a history of another kind": (["{tmp}/foreign"], r"history.bin is not a history"),
     "a live report of nothing": (["{tmp}/young", "--live", "1"], r"has no finished epoch yet"),
+    "no such figure": (
+        ["{run}", "--figure", "widths"],
+        r"there is no figure widths .* there are tradeoff, group-widths",
+    ),
     "timing a run that goes on": (["{tmp}/going", "--time"], r"has no saved network yet"),
     "timing on no runtime": (["{run}", "--time", "--runtime", "abacus"], r"abacus"),
 }

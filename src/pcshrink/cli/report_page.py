@@ -21,6 +21,9 @@ def report(
     ] = None,
     csv: Annotated[Path | None, typer.Option("--csv", help="Also write the numbers behind each figure here.")] = None,
     svg: Annotated[Path | None, typer.Option("--svg", help="Also write each chart as a file here.")] = None,
+    figures: Annotated[
+        list[str] | None, typer.Option("--figure", help="Only this figure for --csv and --svg; may be repeated.")
+    ] = None,
     timed: Annotated[bool, typer.Option("--time", help="Time the layers of finished runs first.")] = False,
     runtime: Annotated[
         str, typer.Option("--runtime", help="For --time: eager, onnxruntime or openvino.")
@@ -33,16 +36,17 @@ def report(
     from pcshrink.report.page import write_report
 
     target = out or runs[0] / "report.html"
+    files: dict[str, Any] = {"csv_folder": csv, "svg_folder": svg, "only": figures or ()}
     if timed:
         _time(runs, runtime)
     while True:
-        shown = write_report(runs, target, csv_folder=csv, svg_folder=svg, refresh=live)
+        shown = write_report(runs, target, refresh=live, **files)
         going = [run.name for run in shown if not run.result]
         if not live or not going:
             break
         time.sleep(live)
     if live:
-        write_report(runs, target, csv_folder=csv, svg_folder=svg)  # the last one does not load itself again
+        write_report(runs, target, **files)  # the last one does not load itself again
     typer.echo(str(target))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -15,6 +16,7 @@ from importlib import resources
 WIDTH = 540.0
 LETTER = 10.4  # an average letter on a phone
 ROW = 22.0
+MARGIN = 12  # around a picture that is a file of its own
 COLOURS = 8
 
 
@@ -120,11 +122,15 @@ def svg(alt: str, height: float, body: Sequence[str], width: float = WIDTH) -> s
 
 
 def standalone(picture: str) -> str:
-    """A picture as a file of its own."""
+    """A picture as a file of its own, with its colours and a margin."""
     style = resources.files("pcshrink.report").joinpath("templates/figures.css").read_text(encoding="utf-8")
-    head, _, rest = picture.partition(">")
-    space = 'xmlns="http://www.w3.org/2000/svg"'
-    return f'{head} {space}><style>{style}</style><rect class="paper" width="100%" height="100%"/>{rest}\n'
+    frame = re.match(r'<svg (.*?) viewBox="0 0 (\S+) (\S+)" width="\S+" height="\S+">', picture)
+    assert frame is not None
+    width, height = float(frame[2]) + 2 * MARGIN, float(frame[3]) + 2 * MARGIN
+    place = f'x="-{MARGIN}" y="-{MARGIN}" width="{width:g}" height="{height:g}"'
+    view = f'viewBox="-{MARGIN} -{MARGIN} {width:g} {height:g}" width="{width:g}" height="{height:g}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {frame[1]} {view}><style>{style}</style>'
+    return f'{head}<rect class="paper" {place}/>{picture[frame.end() :]}\n'
 
 
 def text(x: float, y: float, words: object, kind: str = "", anchor: str = "start") -> str:

@@ -103,7 +103,7 @@ def _style() -> str:
 
 def write_report(
     folders: Sequence[str | Path], out: str | Path, *, csv_folder: str | Path | None = None,
-    svg_folder: str | Path | None = None, refresh: int = 0,
+    svg_folder: str | Path | None = None, only: Sequence[str] = (), refresh: int = 0,
 ) -> list[Run]:  # fmt: skip
     """Write the report of one run or several.
 
@@ -112,6 +112,7 @@ def write_report(
         out: The HTML file.
         csv_folder: Where the numbers behind each figure go.
         svg_folder: Where each chart goes as a file of its own.
+        only: The figures that go there; all by default.
         refresh: As for ``render``.
 
     Returns:
@@ -119,11 +120,17 @@ def write_report(
 
     Raises:
         CheckpointError: A folder is no run or has no epoch yet, or a file cannot be written.
-        ConfigError: The runs do not fit together.
+        ConfigError: The runs do not fit together, or have no such figure.
     """
     runs = open_runs(folders)
-    write_page(Path(out), render(runs, refresh=refresh))
     figures = [figure for section in sections(runs) for figure in section.figures]
+    unknown = set(only) - {figure.key for figure in figures}
+    if unknown:
+        known = ", ".join(figure.key for figure in figures)
+        message = f"there is no figure {', '.join(sorted(unknown))} for these runs; there are {known}"
+        raise ConfigError(message)
+    figures = [figure for figure in figures if not only or figure.key in only]
+    write_page(Path(out), render(runs, refresh=refresh))
     if csv_folder is not None:
         for figure in figures:
             write_page(Path(csv_folder) / f"{figure.key}.csv", _csv(figure))

@@ -56,6 +56,11 @@ class Run:
         return dict(self.result.get("compact") or {})
 
     @property
+    def whole(self) -> bool:
+        """Whether the final network is the dense one: nothing was cut."""
+        return bool(self.result) and self.compact.get("params") == self.dense.get("params")
+
+    @property
     def data(self) -> str:
         """The data set."""
         return str(self.recipe["data"]["name"])

@@ -27,7 +27,8 @@ def points(runs: Sequence[Run], key: str) -> list[Point]:
     """Where the runs lie: dense and compact, by a kind of cost."""
     found: list[Point] = []
     for run in runs:
-        for kind, costs in (("dense", run.dense), ("compact", run.compact)):
+        shown = {"dense": run.dense | run.compact} if run.whole else {"dense": run.dense, "compact": run.compact}
+        for kind, costs in shown.items():
             if costs.get(key) and costs.get("error") is not None:
                 found.append((run.name, kind, float(costs[key]), float(costs["error"])))
     return found

@@ -61,6 +61,8 @@ def _progress(run: Run) -> str:
 
 def _rows(run: Run) -> list[list[str]]:
     dense, compact = run.dense, run.compact
+    if run.whole:
+        dense["error"] = compact.get("error")
     rows = [["error", _error(dense.get("error"), run.images), _error(compact.get("error"), run.images), _points(run)]]
     for key, name in NAMES.items():
         before, after = dense.get(key), compact.get(key)
@@ -83,7 +85,7 @@ def _error(value: float | None, images: int | None) -> str:
 
 def _points(run: Run) -> str:
     before, after = run.dense.get("error"), run.compact.get("error")
-    return "–" if before is None or after is None else f"{after - before:+.2f}\npoints"
+    return "–" if before is None or after is None or run.whole else f"{after - before:+.2f}\npoints"
 
 
 def _latency(costs: dict[str, Any]) -> str:

@@ -66,7 +66,7 @@ def _by_layer(
     full: float | None,
 ) -> Figure | None:  # fmt: skip
     """One line for each run over the layers in their order, beside the dense network's."""
-    layers = {place: layer_rows(run) for place, run in enumerate(runs)}
+    layers = {place: layer_rows(run) for place, run in enumerate(runs) if not run.whole}
     shown = {place: rows for place, rows in layers.items() if rows}
     first = next(iter(shown.values()), [])
     if not first or any([r.name for r in rows] != [r.name for r in first] for rows in shown.values()):

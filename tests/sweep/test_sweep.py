@@ -1,4 +1,4 @@
-"""A whole comparison with real children: one killed, all interrupted, gone on with, and its runs shared by an ablation."""
+"""A whole comparison with real children: killed, interrupted, gone on with, its runs shared by an ablation."""
 
 from __future__ import annotations
 

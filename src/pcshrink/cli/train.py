@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pcshrink.cli.options import examples
+from pcshrink.cli.report_page import last_report, live_report
 
 if TYPE_CHECKING:
     from pcshrink.train.recipe.schema import Recipe
@@ -128,7 +129,8 @@ def _run(recipe: Recipe, folder: Path, *, resume: bool, quiet: bool, again: str,
 
     first = os.environ.get("RANK", "0") == "0"
     try:
-        result = run(recipe, folder, resume=resume, quiet=quiet, trust=trust)
+        loggers = live_report(folder, recipe.output.report)
+        result = run(recipe, folder, resume=resume, quiet=quiet, trust=trust, loggers=loggers)
     except Interrupted as stop:
         if first:
             sys.stderr.write(f"{stop}. Go on with: {again}\n")
@@ -139,7 +141,8 @@ def _run(recipe: Recipe, folder: Path, *, resume: bool, quiet: bool, again: str,
     typer.echo(result.table())
     if result.budget:
         typer.echo("\n" + result.budget_line())
-    typer.echo(f"\nfiles in {folder}: " + ", ".join(sorted(Path(path).name for path in result.files.values())))
+    files = [Path(path).name for path in result.files.values()] + last_report(folder)
+    typer.echo(f"\nfiles in {folder}: " + ", ".join(sorted(files)))
     typer.echo(f"{result.seconds:.0f} s")
 
 

@@ -150,6 +150,7 @@ class Method(Generic[C]):
         refused: Layers that the method itself leaves whole -> why.
         align: What kept widths are multiples of.
         steps: Steps taken in the shrinking phase.
+        pushed: What the newest loss weighed, before its weight (the paper's R).
     """
 
     Config: ClassVar[type[MethodConfig]] = MethodConfig
@@ -172,6 +173,7 @@ class Method(Generic[C]):
         self.refused: dict[str, str] = {}
         self.align = 1
         self.steps = 0
+        self.pushed = 0.0
 
     @classmethod
     def summary(cls) -> str:

@@ -45,9 +45,9 @@ def finish(session: Session, phases: Phases, folder: Path) -> Result:
     result = Result(folder, folder / "model", dense, {}, asdict(facts.cut) if facts.cut is not None else None)
     dynamic = session.shrinker is not None and not session.shrinker.method.static
     costs = _dynamic_costs(result, session, final) if dynamic else _costs(final, session.example)
-    result.compact = costs | {"error": score.error, "loss": score.loss}
+    result.compact = costs | score.figures()
     if session.recipe.shrink is None and plan is None:
-        result.dense |= {"error": score.error, "loss": score.loss}
+        result.dense |= score.figures()
     if phases.limit is not None:
         reached = result.dynamic["madds"] if result.dynamic else _cost(phases.limit, final, session.example)
         result.budget = _reached(phases.limit, reached)
@@ -103,7 +103,7 @@ def _final_network(session: Session, cut: Cut | None) -> tuple[nn.Module, PruneP
 
 
 def _score(model: nn.Module, session: Session) -> Score:
-    return evaluate(model, session.data.val, session.fabric, full_precision=True)
+    return evaluate(model, session.data.val, session.fabric, full_precision=True, classes=session.data.num_classes)
 
 
 def _costs(model: nn.Module, example: Any) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from pcshrink.budget.allocate import CostTarget, Limit
 from pcshrink.budget.config import BudgetConfig
 from pcshrink.budget.cost_model import CostModel
 from pcshrink.errors import ConfigError
+from pcshrink.measure import profile
 from pcshrink.runtime.run import check_runtime
 from pcshrink.shrinker import Shrinker
 from pcshrink.train import reshape
@@ -22,6 +24,7 @@ from pcshrink.train.evaluate import Score, evaluate
 from pcshrink.train.facts import Aim, Costs, Cut, Dense, Facts, Size
 from pcshrink.train.measured import Gauge, MeasuredTarget
 from pcshrink.train.objective import Objective
+from pcshrink.train.observe import Observer
 from pcshrink.train.session import Session, blank_model
 from pcshrink.train.teacher import call_teacher, check_teacher
 from pcshrink.train.timetable import Timetable
@@ -35,9 +38,16 @@ class Phases:
     """
 
     def __init__(
-        self, session: Session, objective: Objective, folder: Path, timetable: Timetable, console: Console
+        self,
+        session: Session,
+        objective: Objective,
+        folder: Path,
+        timetable: Timetable,
+        console: Console,
+        observer: Observer,
     ) -> None:
         self.session, self.objective, self.timetable, self.console = session, objective, timetable, console
+        self.observer = observer
         self.recipe, self.settings = session.recipe, session.recipe.shrink
         self.dense_file = folder / "dense.safetensors"
         self.costs: CostModel | None = None
@@ -113,11 +123,13 @@ class Phases:
         session, settings = self.session, self.session.settings
         if session.average is not None:
             session.model = session.average.model.requires_grad_(True)
-        baseline = evaluate(session.model, session.data.val, session.fabric)
+        baseline = evaluate(session.model, session.data.val, session.fabric, classes=session.data.num_classes)
         if self.facts.dense is not None:
-            self.facts.dense.error, self.facts.dense.loss = baseline.error, baseline.loss
+            self.facts.dense.score = baseline.figures()
         self._keep_dense(session.model)
+        costs = profile(session.model, session.example)
         shrinker = session.attach()
+        self.observer.attached(costs)
         self.facts.channels = sum(g.channels for g in shrinker.groups)
         if settings.cost_budget is not None:
             limit = Limit.of(settings.cost_budget, shrinker, session.example)
@@ -241,6 +253,7 @@ class Phases:
             keep = {name: ~gone for name, gone in shrinker.method.gone().items()}
             if reshape.cut_(self.session, reshape.agreed(self.session, keep)):
                 self._measure(self.session.gated)
+                self.observer.cut(after - 1)
 
     def _finish_shrinking(self, shrinker: Shrinker) -> None:
         """What is to go leaves: compare gated, masked and compact network, then go on with what is left."""
@@ -261,6 +274,7 @@ class Phases:
                 self._measure(session.gated)
             cut.compact_error = evaluate(session.model, session.data.val, session.fabric).error
         self.facts.cut = cut
+        self.observer.cut(self.timetable.end("shrink") - 1, asdict(cut))
         self.console.say(_cut_line(cut, gated))
 
 

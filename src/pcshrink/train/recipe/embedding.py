@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     SerializerFunctionWrapHandler,
     TypeAdapter,
     ValidationError,
@@ -18,13 +16,9 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from pcshrink.train.recipe.section import Section
+
 T = TypeVar("T")
-
-
-class Section(BaseModel):
-    """Base of all sections: unknown keys are an error, values never change."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
 
 class Embedding(Section):

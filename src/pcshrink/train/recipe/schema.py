@@ -13,13 +13,9 @@ from pcshrink.config import MethodConfig
 from pcshrink.data.config import DataConfig
 from pcshrink.data.registry import DATASETS
 from pcshrink.methods.registry import method_class
-from pcshrink.train.recipe.embedding import Embedding, Section
-
-Share = Annotated[float, Field(ge=0, le=1)]
-Ratio = Annotated[float, Field(gt=0, lt=1)]
-Positive = Annotated[float, Field(gt=0)]
-Count = Annotated[int, Field(ge=0)]
-AtLeastOne = Annotated[int, Field(ge=1)]
+from pcshrink.train.recipe.embedding import Embedding
+from pcshrink.train.recipe.output import OutputSection
+from pcshrink.train.recipe.section import AtLeastOne, Count, Positive, Ratio, Section, Share
 
 
 class ModelSection(Section):
@@ -236,26 +232,6 @@ class DistillSection(Section):
     loss: Literal["mse", "soft"] = "mse"
     weight: Share = 0.5
     temperature: Positive = 4.0
-
-
-class OutputSection(Section):
-    """What is written, and how often.
-
-    Attributes:
-        checkpoint_minutes: Longest time between two checkpoints; one is also written after each epoch.
-        checkpoint_steps: Also write one every so many steps.
-        eval_every: Evaluate every so many epochs (and at the end of each phase).
-        tensorboard: Write TensorBoard event files as well as JSON lines.
-        onnx: Export the compact network.
-        latency: Measure dense and compact latency at the end.
-    """
-
-    checkpoint_minutes: Positive = 10.0
-    checkpoint_steps: AtLeastOne | None = None
-    eval_every: AtLeastOne = 1
-    tensorboard: bool = False
-    onnx: bool = False
-    latency: bool = True
 
 
 class Recipe(Section):

@@ -55,7 +55,7 @@ def _time(runs: list[Path], runtime: str) -> None:
 
     for folder in runs:
         typer.echo(f"timing the layers of {folder} ({runtime}) ...", err=True)
-        time_layers(folder, runtime)  # type: ignore[arg-type]
+        time_layers(folder, runtime)
 
 
 def live_report(folder: Path, every: int) -> list[Any]:

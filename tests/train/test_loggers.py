@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from training import tiny
 
 from pcshrink.train.history import GroupState
 from pcshrink.train.loggers import Logger, Loggers, MLflow, TensorBoard, WeightsAndBiases
 from pcshrink.train.run import train
+from testing.training import tiny
 
 FACTS = {"recipe": {"seed": 3, "model": {"name": "digitsnet"}}}
 GROUP = GroupState(

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from browser import Browser, browser, find_browser
-from training import tiny
 
 from pcshrink.report.inspect import inspect_model
 from pcshrink.report.inspect_page import inspection_page
 from pcshrink.report.page import write_page, write_report
 from pcshrink.report.timing import time_layers
 from pcshrink.train.run import train
+from testing.browser import Browser, browser, find_browser
+from testing.training import tiny
 
 CHROMIUM = find_browser()
 pytestmark = [

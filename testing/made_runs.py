@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from training import tiny
 
 import pcshrink as pcs
 from pcshrink.measure import profile
@@ -19,6 +18,7 @@ from pcshrink.train.history import GroupState, HistoryWriter
 from pcshrink.train.observe import network_facts
 from pcshrink.train.recipe.read import dump_recipe
 from pcshrink.train.recipe.schema import Recipe
+from testing.training import tiny
 
 PHASES = ("dense", "shrink", "settle")
 

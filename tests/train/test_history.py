@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from training import tiny
 
 from pcshrink.errors import CheckpointError
 from pcshrink.train.history import GroupState, History, HistoryWriter
@@ -21,6 +20,7 @@ from pcshrink.train.history.blocks import FILE
 from pcshrink.train.interrupt import Interrupted
 from pcshrink.train.loggers import Logger
 from pcshrink.train.run import train
+from testing.training import tiny
 
 GROUPS = {"conv1": 6, "layer1": 4}
 NETWORK = {"groups": [{"name": name, "channels": size} for name, size in GROUPS.items()]}

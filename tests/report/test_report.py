@@ -12,10 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_runs import made_run
-from training import TINY
 
-from pcshrink.cli import main as command_line
+from pcshrink.cli.main import main as command_line
 from pcshrink.errors import CheckpointError, ConfigError
 from pcshrink.report.chart import Chart
 from pcshrink.report.compare import interval, open_runs
@@ -28,6 +26,8 @@ from pcshrink.report.runs import open_run
 from pcshrink.report.salience import CASES, traces
 from pcshrink.train.history import History
 from pcshrink.train.history.blocks import FILE as HISTORY
+from testing.made_runs import made_run
+from testing.training import TINY
 
 ORDER = ["verdict", "proof", "tradeoff", "widths", "training", "salience", "times", "stays", "classes", "origin"]
 FIGURES = {
@@ -50,7 +50,7 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
     monkeypatch.setattr(sys, "argv", ["pcshrink", *words])
     with pytest.raises(SystemExit) as stop:
-        command_line.main()
+        command_line()
     return int(stop.value.code or 0)
 
 
@@ -207,7 +207,7 @@ def test_a_live_report_ends_with_the_run(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.unit
 def test_a_kept_run_of_the_zoo() -> None:
-    root = Path(__file__).resolve().parent.parent / "zoo"
+    root = Path(__file__).resolve().parents[2] / "zoo"
     runs = open_runs([root / "resnet20-pcs", root / "resnet20-dense"])
     page = Page(render(runs))
     assert "the error is 8.96\u00a0%" in page.words
@@ -280,7 +280,7 @@ def test_mistakes_are_one_clear_line(
         (tmp_path / "foreign" / HISTORY).write_bytes(b"?")
     if any("going" in word for word in words):
         made_run(tmp_path / "going", finished=False)
-    zoo = Path(__file__).resolve().parent.parent / "zoo" / "resnet20-pcs"
+    zoo = Path(__file__).resolve().parents[2] / "zoo" / "resnet20-pcs"
     assert call(monkeypatch, "report", *(word.format(tmp=tmp_path, run=run, zoo=zoo) for word in words)) == 2
     told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("pcshrink: ")]
     assert len(told) == 1

@@ -103,6 +103,10 @@ def test_300_steps_reach_the_asked_widths_with_accuracy_kept(scope: Any) -> None
     assert pcs.profile(small, EXAMPLE[:1]).madds < 0.5 * pcs.profile(small_net(), EXAMPLE[:1]).madds
 
 
+# A phase of 60 steps: pushed hard, and the average forgets quickly enough for what is dead to be at zero.
+HASTY: dict[str, Any] = {"total_steps": 60, "lr": 0.05, "strength": STRONG, "alpha": 0.4}
+
+
 def shrunk(config: MethodConfig) -> tuple[pcs.Shrinker, pcs.PrunePlan]:
     """After the 60 steps of a short phase, compacted once to see that it can be."""
     torch.manual_seed(0)
@@ -116,13 +120,13 @@ def shrunk(config: MethodConfig) -> tuple[pcs.Shrinker, pcs.PrunePlan]:
 
 
 def test_without_a_norm_in_the_generator() -> None:
-    shrinker, plan = shrunk(pcs.ShrinkConfig(total_steps=60, lr=0.05, alpha=0.3, strength=STRONG, generator_norm=False))
+    shrinker, plan = shrunk(pcs.ShrinkConfig(**HASTY, generator_norm=False))
     assert not any(name.endswith("generator.norm.weight") for name in shrinker.model.state_dict())
     assert sum(map(len, plan.groups.values())) < sum(plan.sizes.values())
 
 
 def test_a_ratio_by_name_leaves_the_other_groups_whole() -> None:
-    shrinker, plan = shrunk(pcs.ShrinkConfig(total_steps=60, lr=0.05, alpha=0.3, strength=STRONG, ratio={"0": 0.25}))
+    shrinker, plan = shrunk(pcs.ShrinkConfig(**HASTY, ratio={"0": 0.25}))
     assert [g.k for g in shrinker.groups] == [4, 0, 0, 0]
     assert [len(kept) == plan.sizes[name] for name, kept in plan.groups.items()] == [False, True, True, True]
 
@@ -133,7 +137,7 @@ def test_truncation_cuts_its_share_whether_dead_or_not() -> None:
 
 
 def test_lasso_pushes_everything_and_cuts_what_is_zero() -> None:
-    shrinker, plan = shrunk(LassoConfig(total_steps=60, lr=0.05, alpha=0.3, strength=STRONG))
+    shrinker, plan = shrunk(LassoConfig(**HASTY))
     assert all(bool(chosen.all()) for chosen in shrinker.selected().values())
     running = shrinker.method.scores()
     assert all(float(running[name][kept].min()) > 1e-3 or len(kept) == 2 for name, kept in plan.groups.items())

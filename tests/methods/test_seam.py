@@ -127,19 +127,19 @@ SHORT = {"dense": 1, "warmup": 0, "shrink": 1, "settle": 2}
 
 @pytest.mark.train
 @pytest.mark.parametrize(
-    "settings",
+    ("method", "settings"),
     [
-        {"ratio": 0.5, "compact_every": 1},
-        {"ratio": 0.5, "compact_every": 0, "gates": "fold"},
-        {"budget": {"madds": 0.5}, "compact_every": 1, "gates": "fold"},
+        ("toy-norm", {"ratio": 0.5, "compact_every": 1}),
+        ("toy-norm", {"ratio": 0.5, "compact_every": 0, "gates": "fold"}),
+        ("toy-slimming", {"budget": {"madds": 0.5}, "compact_every": 1, "gates": "fold"}),
+        ("toy-slimming", {"ratio": 0.5, "compact_every": 0}),
     ],
-    ids=["cut", "masked-fold", "budget-fold"],
+    ids=["norm-cut", "norm-masked-fold", "slimming-budget-fold", "slimming-masked"],
 )
-@pytest.mark.parametrize("method", ["toy-norm", "toy-slimming"])
 def test_a_method_of_ones_own_goes_through_the_ordinary_trainer(
     method: str, settings: dict[str, Any], tmp_path: Path
 ) -> None:
-    recipe = tiny(shrink={"method": method, **settings}, epochs=SHORT, data__batch_size=32)
+    recipe = tiny(shrink={"method": method, **settings}, epochs=SHORT, data__batch_size=64)
     result = train(recipe, tmp_path, quiet=True)
     small = pcs.load(tmp_path / "model")
     example = torch.randn(2, 1, 16, 16)

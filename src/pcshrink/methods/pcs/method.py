@@ -206,10 +206,12 @@ class PCS(SalienceMethod[ShrinkConfig]):
 
     def state_dict(self) -> dict[str, Any]:
         """Steps, widths, rate and how the budget steers."""
-        return super().state_dict() | {"lam_base": self.lam_base, "control": self.control.state_dict()}
+        own = {"lam_base": self.lam_base, "control": self.control.state_dict(), "R": self._pushed}
+        return super().state_dict() | own
 
     def load_state_dict(self, state: Any) -> None:
         """Go on where ``state_dict`` was taken; the network may have been cut since."""
         super().load_state_dict(state)
         self.lam_base = float(state["lam_base"])
         self.control.load_state_dict(state["control"])
+        self._pushed = float(state["R"])

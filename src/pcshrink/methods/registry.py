@@ -19,12 +19,14 @@ BUILT_IN: dict[str, str] = {
     "scratch": "controls:Scratch",
     "fbs": "fbs:FBS",
     "manidp": "manidp:ManiDP",
+    "cgnet": "cgnet:CGNet",
 }
 # Kind of gate -> the module that brings it, for saved networks.
 GATES: dict[str, str] = {
     "salience": "pcs.gate",
     "fbs": "fbs",
     "manidp": "manidp",
+    "cgnet": "cgnet",
 }
 _REGISTERED: dict[str, type[Method[Any]]] = {}
 

@@ -20,6 +20,8 @@ BUILT_IN: dict[str, str] = {
     "fbs": "fbs:FBS",
     "manidp": "manidp:ManiDP",
     "cgnet": "cgnet:CGNet",
+    "dgc": "dgc:DGC",
+    "mil": "mil:MIL",
 }
 # Kind of gate -> the module that brings it, for saved networks.
 GATES: dict[str, str] = {
@@ -27,6 +29,8 @@ GATES: dict[str, str] = {
     "fbs": "fbs",
     "manidp": "manidp",
     "cgnet": "cgnet",
+    "dgc": "dgc",
+    "mil": "mil",
 }
 _REGISTERED: dict[str, type[Method[Any]]] = {}
 

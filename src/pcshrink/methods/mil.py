@@ -100,7 +100,7 @@ class MIL(Dynamic[MILConfig]):
     Gate: ClassVar[type[Gate]] = MILGate
     unit: ClassVar[str] = "position, for each input"
     starts_from: ClassVar[str] = "nothing"
-    budget_by: ClassVar[str] = "none, it falls out of the training; raise shrink.sparsity to skip more"
+    budget_by: ClassVar[str] = "none; set shrink.sparsity"
     reference: ClassVar[str] = (
         "Dong et al., More is Less: A More Complicated Network with Less Inference Complexity, CVPR 2017"
     )

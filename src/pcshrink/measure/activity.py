@@ -101,13 +101,16 @@ class Activity:
         )
 
 
-def activity(model: nn.Module, batches: Iterable[Tensor], convention: Convention = "layers") -> Activity:
+def activity(
+    model: nn.Module, batches: Iterable[Tensor], convention: Convention = "layers", *, earlier: Activity | None = None
+) -> Activity:
     """Measure what a gated network costs, input by input.
 
     Args:
         model: A network with gates; it is left as it was.
         batches: Images (B, ...), as the network takes them.
         convention: As for ``profile``.
+        earlier: A measurement of the same network, whose fixed costs are taken over.
 
     Raises:
         ConfigError: There are no images.
@@ -122,7 +125,10 @@ def activity(model: nn.Module, batches: Iterable[Tensor], convention: Convention
     if example is None:
         message = "activity needs at least one image to measure with"
         raise ConfigError(message)
-    dense, own = _fixed(model, example.to(meter.dtype), convention)
+    if earlier is not None and earlier.convention == convention:
+        dense, own = earlier.dense, earlier.own
+    else:
+        dense, own = _fixed(model, example.to(meter.dtype), convention)
     return Activity(convention, dense, own, torch.cat(meter.skipped), meter.shares())
 
 

@@ -267,7 +267,11 @@ class Method(Generic[C]):
         Raises:
             ConfigError: The method has no setting that a budget could be met by.
         """
-        message = f"method {self.config.method} takes no budget: {self.budget_by}; remove shrink.budget"
+        setting = self.budget_by.partition("; ")[2] or "remove"
+        message = (
+            f"method {self.config.method} takes no budget: what an input costs falls out of the training; "
+            f"{setting} instead of shrink.budget"
+        )
         raise ConfigError(message)
 
     @property

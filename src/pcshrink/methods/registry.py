@@ -19,12 +19,18 @@ BUILT_IN: dict[str, str] = {
     "scratch": "controls:Scratch",
     "fbs": "fbs:FBS",
     "manidp": "manidp:ManiDP",
+    "cgnet": "cgnet:CGNet",
+    "dgc": "dgc:DGC",
+    "mil": "mil:MIL",
 }
 # Kind of gate -> the module that brings it, for saved networks.
 GATES: dict[str, str] = {
     "salience": "pcs.gate",
     "fbs": "fbs",
     "manidp": "manidp",
+    "cgnet": "cgnet",
+    "dgc": "dgc",
+    "mil": "mil",
 }
 _REGISTERED: dict[str, type[Method[Any]]] = {}
 

@@ -91,6 +91,7 @@ class Gauge:
 
     def __init__(self, session: Session) -> None:
         self.session = session
+        self._last: Activity | None = None
 
     @functools.cached_property
     def images(self) -> list[Tensor]:
@@ -107,7 +108,7 @@ class Gauge:
         session = self.session
         if session.average is not None:
             session.average.follow_switches(session.model)
-        found = activity(session.best, self.images, convention)
+        found = self._last = activity(session.best, self.images, convention, earlier=self._last)
         madds = found.madds
         if session.fabric.world_size > 1:
             mean = torch.tensor(madds, dtype=torch.float64, device=session.fabric.device)

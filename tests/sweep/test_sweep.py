@@ -1,4 +1,4 @@
-"""A whole comparison with real children: one killed, all interrupted, gone on with, and its runs shared by an ablation."""
+"""A comparison with real children: one is killed, all are interrupted, all go on, an ablation shares them."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from pcshrink.sweep.table import (
     points,
     share,
 )
-from pcshrink.sweep.vary import seeds_of, shrink_section, with_budget, with_overrides
+from pcshrink.sweep.vary import check_count, seeds_of, shrink_section, with_budget, with_overrides
 from pcshrink.train.recipe.schema import Recipe
 
 COLUMNS = (
@@ -76,6 +76,7 @@ def ablate(
         Interrupted: A signal came while the dense start was trained.
     """
     shrink_section(recipe, "ablate")
+    check_count("jobs", jobs)
     numbers = seeds_of(recipe, seeds)
     name, chosen = _chosen(over, table)
     with open_sweep(out, given_weights(recipe, weights)) as sweep:

@@ -17,7 +17,7 @@ from pcshrink.sweep.runner import Say, run_all
 from pcshrink.sweep.runs import Outcome, Run
 from pcshrink.sweep.start import common_start, given_weights, train_start
 from pcshrink.sweep.table import MEASURED, Column, Report, Row, Table, about, dense_row, measured
-from pcshrink.sweep.vary import seeds_of, shrink_section, with_budget, with_method, with_overrides
+from pcshrink.sweep.vary import check_count, seeds_of, shrink_section, with_budget, with_method, with_overrides
 from pcshrink.train.recipe.schema import Recipe
 
 COLUMNS = (
@@ -75,6 +75,7 @@ def compare(
     shrink_section(recipe, "compare")
     chosen = {name: method_class(name) for name in methods or method_names()}
     _check_budgets(budgets)
+    check_count("jobs", jobs)
     numbers = seeds_of(recipe, seeds)
     with open_sweep(out, given_weights(recipe, weights)) as sweep:
         entries = _plan(common_start(sweep), chosen, budgets, numbers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,17 @@ def test_only_one_process_works_in_a_folder(tmp_path: Path) -> None:
         pytest.raises(ConfigError, match="another process works in"),
         open_sweep(tmp_path, tiny()),
     ):
+        pass
+
+
+def test_a_child_that_outlives_its_command_keeps_the_folder(tmp_path: Path) -> None:
+    with open_sweep(tmp_path, tiny()) as sweep:
+        waits = [sys.executable, "-c", "input()"]
+        child = subprocess.Popen(waits, stdin=subprocess.PIPE, pass_fds=(sweep.lock,), text=True)
+    with pytest.raises(ConfigError, match="or a training that it began"), open_sweep(tmp_path, tiny()):
+        pass
+    child.communicate("\n", timeout=60)
+    with open_sweep(tmp_path, tiny()):
         pass
 
 

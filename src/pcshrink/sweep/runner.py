@@ -131,7 +131,7 @@ class _Child:
             self.start = log.tell()
             self.process = subprocess.Popen(
                 [*command, "--resume"], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment,
-                start_new_session=True, pass_fds=(lock,),
+                start_new_session=True, pass_fds=(lock,) if os.name == "posix" else (),
             )  # fmt: skip
 
     @property

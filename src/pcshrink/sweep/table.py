@@ -121,7 +121,7 @@ def about(recipe: Recipe) -> dict[str, str]:
         "network": f"{recipe.model.name} on {recipe.data.name}",
         "start": start_of(recipe),
         "epochs": f"{epochs.warmup} warm-up, {epochs.shrink} shrinking, {epochs.settle} settling; the last one counts",
-        "counted by": f"the {convention(recipe)} convention",
+        "counted by": f"the {convention(recipe)} convention; latency: eager, batch 1, beside the dense network",
     }
 
 

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -17,14 +16,14 @@ from pcshrink.sweep.table import MEASURED, Column, Table, dense_row, measured
 from testing.training import tiny
 
 
-def finished(error: float, madds: int = 400, **compact: Any) -> Outcome:
+def finished(error: float, madds: int = 400, latency: float | None = None) -> Outcome:
     dense = {"error": 5.0, "madds": 1000, "params": 90, "mem_access": 70, "paper_madds": 1100, "paper_mem_access": 80}
     small = {"error": error, "madds": madds, "params": 40, "mem_access": 30, "paper_madds": 550, "paper_mem_access": 35}
-    return Outcome(Path("run"), {"dense": dense | {"latency_ms": 4.0}, "compact": small | compact})
+    return Outcome(Path("run"), {"dense": dense, "compact": small}, latency_share=latency)
 
 
 def test_mean_and_spread_over_seeds() -> None:
-    row = measured([finished(2.0, latency_ms=2.0), finished(4.0, latency_ms=1.0)], tiny())
+    row = measured([finished(2.0, latency=0.5), finished(4.0, latency=0.25)], tiny())
     assert (row["error"], row["spread"], row["seeds"]) == (3.0, pytest.approx(2**0.5), "2")
     assert (row["madds"], row["madds_share"], row["params"], row["mem_access"]) == (400, 0.4, 40, 30)
     assert row["latency_share"] == pytest.approx(0.375)

@@ -38,11 +38,13 @@ class Outcome:
         folder: Where its files are; None if it was refused.
         result: Its ``result.json``; None if there is none.
         reason: Why there is none.
+        latency_share: What its network takes of the dense one's time, if that was measured.
     """
 
     folder: Path | None
     result: dict[str, Any] | None = None
     reason: str = ""
+    latency_share: float | None = None
 
 
 def plain(recipe: Recipe) -> dict[str, Any]:

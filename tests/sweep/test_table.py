@@ -74,7 +74,7 @@ def test_the_figure_shows_every_point_inside_and_says_it_in_words() -> None:
     dots = [Point(f"method {n}", 20.0 + n, 5.0 + n / 10, spread=0.2, label="<&>") for n in range(24)]
     root = ElementTree.fromstring(tradeoff_svg("title & more", dots, "error, %"))
     circles = [mark for mark in root.iter() if mark.tag.endswith("circle")]
-    squares = [mark for mark in root.iter() if mark.tag.endswith("rect") and mark.get("class") is None]
+    squares = [mark for mark in root.iter() if mark.tag.endswith("rect") and mark.get("class") == "mark"]
     assert len(circles) + len(squares) == 2 * len(dots)  # each in the plot and in the legend
     assert all(0 < float(mark.attrib["cx"]) < 720 and 0 < float(mark.attrib["cy"]) < 600 for mark in circles)
     words = root.findtext("{http://www.w3.org/2000/svg}desc") or ""

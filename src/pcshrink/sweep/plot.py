@@ -15,7 +15,7 @@ COLOURS = (
 )  # fmt: skip
 STYLE = """
 text{font:13px system-ui,sans-serif;fill:#222}.soft{fill:#667}.grid{stroke:#dde}.axis{stroke:#889}
-.paper{fill:#fff}.line{fill:none;stroke-opacity:.6;stroke-width:1.5}
+.paper{fill:#fff}.mark{fill-opacity:.8}.line{fill:none;stroke-opacity:.6;stroke-width:1.5}
 @media(prefers-color-scheme:dark){text{fill:#eee}.soft{fill:#aab}.grid{stroke:#334}.paper{fill:#15171c}}
 """
 
@@ -116,8 +116,8 @@ def _draw(
 def _marker(x: float, y: float, colour: str, shape: int, words: str) -> str:
     about = f"<title>{_safe(words)}</title>"
     if shape % 2:  # more series than colours: squares
-        return f'<rect x="{x - 4:.1f}" y="{y - 4:.1f}" width="8" height="8" fill="{colour}" fill-opacity=".8">{about}</rect>'
-    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{colour}" fill-opacity=".8">{about}</circle>'
+        return f'<rect class="mark" x="{x - 4:.1f}" y="{y - 4:.1f}" width="8" height="8" fill="{colour}">{about}</rect>'
+    return f'<circle class="mark" cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{colour}">{about}</circle>'
 
 
 def _label(words: str, x: float, y: float, taken: list[tuple[float, float]]) -> str:

@@ -1,4 +1,4 @@
-"""A whole comparison with real children: killed, interrupted, gone on with, its runs shared by an ablation."""
+"""A comparison with real children: one is killed, all are interrupted, all go on, an ablation shares them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ from pcshrink.cli.main import main
 from pcshrink.methods import registry
 from pcshrink.methods.controls import Random, RandomConfig
 from pcshrink.sweep.compare import compare
+from pcshrink.sweep.runs import Outcome, read_result
 from pcshrink.sweep.table import Report
+from pcshrink.sweep.timing import time_all
 from pcshrink.train.recipe.read import load_recipe
 
 RECIPE: dict[str, Any] = {
@@ -153,6 +155,18 @@ def test_the_table_says_what_the_runs_came_to(story: Story) -> None:
         assert row["madds"] == result["compact"]["madds"]
         assert row["madds_share"] == pytest.approx(0.6, abs=0.05)
         assert (row["budget"], row["epochs"], row["kind"], row["reason"]) == (0.6, 6, "static", "")
+
+
+def test_networks_are_timed_beside_the_dense_one_after_all_runs(story: Story) -> None:
+    places = [story.folder / f"{name}-0.6-s0" for name in ROWS]
+    outcomes = time_all([Outcome(place, read_result(place)) for place in places])
+    shares = [json.loads((place / "latency.json").read_text())["share"] for place in places]
+    assert [outcome.latency_share for outcome in outcomes] == shares
+    assert all(share > 0 for share in shares)
+    assert time_all([Outcome(None, None, "refused")])[0].latency_share is None
+    told: list[str] = []
+    assert time_all([Outcome(story.folder, {"compact": {}})], told.append)[0].latency_share is None
+    assert "could not be timed" in told[0]
 
 
 def test_text_csv_and_json_agree(story: Story) -> None:

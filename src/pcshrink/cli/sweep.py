@@ -46,12 +46,6 @@ def register(app: typer.Typer) -> None:
     )(ablate)
 
 
-def _method_names() -> list[str]:
-    from pcshrink.methods.registry import method_names
-
-    return method_names()
-
-
 def _ablation_names() -> list[str]:
     from pcshrink.sweep.ablations import NAMED
 
@@ -59,10 +53,7 @@ def _ablation_names() -> list[str]:
 
 
 def methods(
-    name: Annotated[
-        str | None,
-        typer.Argument(help="Show this method and its settings (default: list all).", autocompletion=_method_names),
-    ] = None,
+    name: Annotated[str | None, typer.Argument(help="Show this method and its settings (default: list all).")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List the methods that can shrink a network, or show one."""

@@ -29,7 +29,8 @@ from pcshrink.sweep.table import (
     points,
     share,
 )
-from pcshrink.sweep.vary import seeds_of, shrink_section, with_budget, with_overrides
+from pcshrink.sweep.timing import time_all
+from pcshrink.sweep.vary import check_count, seeds_of, shrink_section, with_budget, with_overrides
 from pcshrink.train.recipe.schema import Recipe
 
 COLUMNS = (
@@ -76,6 +77,7 @@ def ablate(
         Interrupted: A signal came while the dense start was trained.
     """
     shrink_section(recipe, "ablate")
+    check_count("jobs", jobs)
     numbers = seeds_of(recipe, seeds)
     name, chosen = _chosen(over, table)
     with open_sweep(out, given_weights(recipe, weights)) as sweep:
@@ -86,6 +88,8 @@ def ablate(
         runs = [run for setting in chosen.settings for run in _runs(start, setting, numbers)]
         train_start(sweep, say)
         outcomes, stopped = run_all(sweep, runs, jobs=jobs, say=say)
+        if sweep.recipe.output.latency and not stopped:
+            outcomes = time_all(outcomes, say)
         made = _table(name, chosen, sweep.recipe, outcomes, PAPER[table][1] if table else ())
         return Report(made, made.write(Path(out), _figure(made)), stopped)
 

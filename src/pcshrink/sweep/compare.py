@@ -17,7 +17,8 @@ from pcshrink.sweep.runner import Say, run_all
 from pcshrink.sweep.runs import Outcome, Run
 from pcshrink.sweep.start import common_start, given_weights, train_start
 from pcshrink.sweep.table import MEASURED, Column, Report, Row, Table, about, dense_row, measured
-from pcshrink.sweep.vary import seeds_of, shrink_section, with_budget, with_method, with_overrides
+from pcshrink.sweep.timing import time_all
+from pcshrink.sweep.vary import check_count, seeds_of, shrink_section, with_budget, with_method, with_overrides
 from pcshrink.train.recipe.schema import Recipe
 
 COLUMNS = (
@@ -75,11 +76,14 @@ def compare(
     shrink_section(recipe, "compare")
     chosen = {name: method_class(name) for name in methods or method_names()}
     _check_budgets(budgets)
+    check_count("jobs", jobs)
     numbers = seeds_of(recipe, seeds)
     with open_sweep(out, given_weights(recipe, weights)) as sweep:
         entries = _plan(common_start(sweep), chosen, budgets, numbers)
         train_start(sweep, say)
         outcomes, stopped = run_all(sweep, [run for entry in entries for run in entry.runs], jobs=jobs, say=say)
+        if sweep.recipe.output.latency and not stopped:
+            outcomes = time_all(outcomes, say)
         table = _table(sweep.recipe, entries, outcomes)
         return Report(table, table.write(Path(out), _figure(table)), stopped)
 

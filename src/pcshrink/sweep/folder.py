@@ -14,8 +14,8 @@ from typing import Any
 from pcshrink.artifact import load_weights
 from pcshrink.common.files import write_text
 from pcshrink.errors import CheckpointError, ConfigError
-from pcshrink.sweep.runs import Run, fingerprint, plain
-from pcshrink.train.recipe.read import dump_recipe, load_recipe
+from pcshrink.sweep.runs import Run, fingerprint, plain, read_fingerprint
+from pcshrink.train.recipe.read import dump_recipe
 from pcshrink.train.recipe.schema import Recipe
 
 try:
@@ -41,7 +41,8 @@ class SweepFolder:
         self.path, self.lock = path, lock
         self.recipe = self._settled(recipe)
         self._claim()
-        self._places = {fingerprint(load_recipe(file)): file.parent for file in sorted(path.glob("*/recipe.yaml"))}
+        marks = {file.parent: read_fingerprint(file.parent) for file in sorted(path.glob("*/recipe.yaml"))}
+        self._places = {mark: folder for folder, mark in marks.items() if mark is not None}
 
     def _record(self) -> dict[str, Any]:
         file = self.path / RECORD
@@ -69,7 +70,6 @@ class SweepFolder:
     def _claim(self) -> None:
         """Make the folder this recipe's, or see that it is."""
         recipe, weights = plain(self.recipe), _digest(self.recipe.model.weights)
-        recipe["model"].pop("weights")  # their content counts, not their place
         before = self._record()
         if not before:
             others = sorted(entry.name for entry in self.path.iterdir() if not entry.name.startswith("."))
@@ -97,7 +97,7 @@ class SweepFolder:
         if run.recipe is None:
             message = f"run {run.name!r} has no recipe"
             raise ConfigError(message)
-        mark = fingerprint(run.recipe)
+        mark = fingerprint(plain(run.recipe))
         if mark not in self._places:
             folder = self.path / run.name
             if (folder / "recipe.yaml").exists():

@@ -7,15 +7,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-WIDTH, HEIGHT = 720.0, 430.0
-LEFT, RIGHT, TOP, BOTTOM = 56.0, 560.0, 40.0, 380.0
+WIDTH, HEIGHT = 720.0, 440.0
+LEFT, RIGHT, TOP, BOTTOM = 56.0, 560.0, 58.0, 390.0
 ROW = 18.0
 COLOURS = (
     "#3b6fd4", "#d9622b", "#2f9e5b", "#b23a8e", "#8a6d00", "#15808f", "#7a51c7", "#c43c3c", "#5d7a1f", "#7d6a5a",
 )  # fmt: skip
 STYLE = """
 text{font:13px system-ui,sans-serif;fill:#222}.soft{fill:#667}.grid{stroke:#dde}.axis{stroke:#889}
-.paper{fill:#fff}.line{fill:none;stroke-opacity:.6;stroke-width:1.5}
+.paper{fill:#fff}.mark{fill-opacity:.8}.line{fill:none;stroke-opacity:.6;stroke-width:1.5}
 @media(prefers-color-scheme:dark){text{fill:#eee}.soft{fill:#aab}.grid{stroke:#334}.paper{fill:#15171c}}
 """
 
@@ -45,7 +45,8 @@ def tradeoff_svg(title: str, points: Sequence[Point], y_label: str) -> str:
     room = max((point.spread for point in points), default=0.0)
     x = _Scale([p.x for p in points] + [100.0], LEFT, RIGHT)
     y = _Scale([p.y - room for p in points] + [p.y + room for p in points], BOTTOM, TOP)
-    body = [f'<rect class="paper" width="{WIDTH:g}" height="{HEIGHT:g}"/>', _text(LEFT, 20, title)]
+    height = max(HEIGHT, TOP + ROW * (len(series) + 1))
+    body = [f'<rect class="paper" width="{WIDTH:g}" height="{height:g}"/>', _text(8, 20, title)]
     body += _axes(x, y, y_label)
     taken: list[tuple[float, float]] = []
     for place, name in enumerate(series):
@@ -54,7 +55,6 @@ def tradeoff_svg(title: str, points: Sequence[Point], y_label: str) -> str:
         body += _legend(name, place)
     if not points:
         body.append(_text((LEFT + RIGHT) / 2, (TOP + BOTTOM) / 2, "no run is finished", "soft", "middle"))
-    height = max(HEIGHT, TOP + ROW * (len(series) + 1))
     told = "; ".join(f"{p.series} {p.label}: {p.y:.2f} at {p.x:.1f} % of the multiply-adds" for p in points)
     about = f"<title>{_safe(title)}</title><desc>{_safe(told)}</desc>"
     box = f'viewBox="0 0 {WIDTH:g} {height:g}" width="{WIDTH:g}" height="{height:g}"'
@@ -92,7 +92,7 @@ def _axes(x: _Scale, y: _Scale, y_label: str) -> list[str]:
         parts.append(_text(x(value), BOTTOM + 20, f"{value:g}", "soft", "middle"))
     parts.append(f'<path class="axis" d="M{LEFT} {BOTTOM}H{RIGHT}"/>')
     parts.append(_text(RIGHT, BOTTOM + 40, "multiply-adds, % of the dense network", "soft", "end"))
-    return [*parts, _text(LEFT - 8, TOP - 6, y_label, "soft")]
+    return [*parts, _text(8, TOP - 14, y_label, "soft")]
 
 
 def _draw(
@@ -116,8 +116,8 @@ def _draw(
 def _marker(x: float, y: float, colour: str, shape: int, words: str) -> str:
     about = f"<title>{_safe(words)}</title>"
     if shape % 2:  # more series than colours: squares
-        return f'<rect x="{x - 4:.1f}" y="{y - 4:.1f}" width="8" height="8" fill="{colour}">{about}</rect>'
-    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{colour}">{about}</circle>'
+        return f'<rect class="mark" x="{x - 4:.1f}" y="{y - 4:.1f}" width="8" height="8" fill="{colour}">{about}</rect>'
+    return f'<circle class="mark" cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{colour}">{about}</circle>'
 
 
 def _label(words: str, x: float, y: float, taken: list[tuple[float, float]]) -> str:

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pcshrink.errors import ConfigError
 from pcshrink.sweep.folder import SweepFolder
 from pcshrink.sweep.runs import Outcome, Run, read_result
+from pcshrink.sweep.vary import check_count
 from pcshrink.train.checkpoint import Checkpoints
 from pcshrink.train.interrupt import StopFlag, stop_flag
 
@@ -42,9 +42,7 @@ def run_all(
     Raises:
         ConfigError: ``jobs`` is below 1, or the name of a run is taken by another recipe.
     """
-    if type(jobs) is not int or jobs < 1:
-        message = f"jobs must be a whole number of at least 1, got {jobs!r}"
-        raise ConfigError(message)
+    check_count("jobs", jobs)
     places = [None if run.recipe is None else sweep.place(run) for run in runs]
     todo = list(dict.fromkeys(p for p in places if p is not None and read_result(p) is None))
     crew = _Crew(todo, jobs, sweep.lock, say or (lambda text: None))
@@ -133,7 +131,7 @@ class _Child:
             self.start = log.tell()
             self.process = subprocess.Popen(
                 [*command, "--resume"], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment,
-                start_new_session=True, pass_fds=(lock,),
+                start_new_session=True, pass_fds=(lock,) if os.name == "posix" else (),
             )  # fmt: skip
 
     @property

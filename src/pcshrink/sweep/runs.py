@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from pcshrink.train.recipe.schema import Recipe
 
 FREE = {"output", "description"}  # what may differ without making another run
@@ -36,23 +38,36 @@ class Outcome:
         folder: Where its files are; None if it was refused.
         result: Its ``result.json``; None if there is none.
         reason: Why there is none.
+        latency_share: What its network takes of the dense one's time, if that was measured.
     """
 
     folder: Path | None
     result: dict[str, Any] | None = None
     reason: str = ""
+    latency_share: float | None = None
 
 
 def plain(recipe: Recipe) -> dict[str, Any]:
-    """What makes a recipe the recipe it is, as plain data."""
-    return recipe.model_dump(mode="json", exclude=FREE)
+    """What makes a recipe the recipe it is, as plain data; where its weights lie does not count."""
+    return _essence(recipe.model_dump(mode="json"))
 
 
-def fingerprint(recipe: Recipe) -> str:
-    """The same for two recipes that train the same; where the weights lie does not count, the folder sees to them."""
-    content = plain(recipe)
-    content["model"] = {key: value for key, value in content["model"].items() if key != "weights"}
+def _essence(content: dict[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in content.items() if key not in FREE}
+    return kept | {"model": {key: value for key, value in kept["model"].items() if key != "weights"}}
+
+
+def fingerprint(content: dict[str, Any]) -> str:
+    """The same for two recipes that train the same, given as ``plain`` gives them."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def read_fingerprint(folder: Path) -> str | None:
+    """That of a run's recipe, taken as it is written: it may be of a method that this process does not know."""
+    try:
+        return fingerprint(_essence(yaml.safe_load((folder / "recipe.yaml").read_text(encoding="utf-8"))))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError):
+        return None
 
 
 def read_result(folder: Path) -> dict[str, Any] | None:

@@ -19,11 +19,12 @@ def given_weights(recipe: Recipe, weights: str | Path | None) -> Recipe:
 
 
 def common_start(sweep: SweepFolder) -> Recipe:
-    """The recipe that all runs vary; its weights need not be there yet."""
-    if not sweep.recipe.epochs.dense:
-        return sweep.recipe
-    place = sweep.place(Run(DENSE, dense_only(sweep.recipe)))
-    return starting_from(sweep.recipe, (place / "model" / "model.safetensors").resolve())
+    """The recipe that all runs vary; its weights need not be there yet, and latency is measured after all runs."""
+    recipe = sweep.recipe
+    if recipe.epochs.dense:
+        place = sweep.place(Run(DENSE, dense_only(recipe)))
+        recipe = starting_from(recipe, (place / "model" / "model.safetensors").resolve())
+    return recipe.model_copy(update={"output": recipe.output.model_copy(update={"latency": False})})
 
 
 def train_start(sweep: SweepFolder, say: Say | None = None) -> None:

@@ -87,18 +87,17 @@ def measured(outcomes: Sequence[Outcome], recipe: Recipe) -> Row:
         row[metric] = None if mean is None else round(mean)
     madds = costs(recipe)["madds"]
     row["madds_share"] = _mean(result["compact"][madds] / result["dense"][madds] for result in results)
-    times = [(result["compact"].get("latency_ms"), result["dense"].get("latency_ms")) for result in results]
-    row["latency_share"] = _mean(compact / dense for compact, dense in times if compact and dense)
+    row["latency_share"] = _mean(o.latency_share for o in outcomes if o.latency_share is not None)
     return row
 
 
-def dense_row(outcomes: Iterable[Outcome], recipe: Recipe) -> Row | None:
+def dense_row(outcomes: Sequence[Outcome], recipe: Recipe) -> Row | None:
     """The network before it shrank, as any of the runs saw it; None while no run is finished."""
     seen = next((outcome.result["dense"] for outcome in outcomes if outcome.result is not None), None)
     if seen is None:
         return None
     row = {metric: seen[key] for metric, key in costs(recipe).items()}
-    timed = 1.0 if seen.get("latency_ms") else None
+    timed = 1.0 if any(outcome.latency_share is not None for outcome in outcomes) else None
     return row | {"error": seen.get("error"), "madds_share": 1.0, "latency_share": timed}
 
 
@@ -122,6 +121,7 @@ def about(recipe: Recipe) -> dict[str, str]:
         "start": start_of(recipe),
         "epochs": f"{epochs.warmup} warm-up, {epochs.shrink} shrinking, {epochs.settle} settling; the last one counts",
         "counted by": f"the {convention(recipe)} convention",
+        "latency": "eager, batch 1, one thread, beside the dense network",
     }
 
 

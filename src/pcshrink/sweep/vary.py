@@ -88,7 +88,7 @@ def with_overrides(recipe: Recipe, overrides: Iterable[str]) -> Recipe:
     for text in texts:
         if text.partition("=")[0].strip() != "shrink.method":
             override_(content, text)
-    return check_recipe(content, ", ".join(texts) or "recipe")
+    return check_recipe(content)
 
 
 def starting_from(recipe: Recipe, weights: Path, *, seed: int | None = None) -> Recipe:
@@ -124,7 +124,16 @@ def seeds_of(recipe: Recipe, count: int) -> range:
     Raises:
         ConfigError: Not even one is asked for.
     """
-    if type(count) is not int or count < 1:
-        message = f"seeds must be a whole number of at least 1, got {count!r}"
-        raise ConfigError(message)
+    check_count("seeds", count)
     return range(recipe.seed, recipe.seed + count)
+
+
+def check_count(name: str, value: int) -> None:
+    """See that a number is one of things.
+
+    Raises:
+        ConfigError: It is not whole, or below 1.
+    """
+    if type(value) is not int or value < 1:
+        message = f"{name} must be a whole number of at least 1, got {value!r}"
+        raise ConfigError(message)

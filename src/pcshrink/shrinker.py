@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from pcshrink.config import ShrinkConfig
 from pcshrink.coupling.groups import ChannelGroup, Coupling
 from pcshrink.errors import ConfigError, PlanMismatchError, SalienceError
+from pcshrink.graph.foreign import forget_compiled
 from pcshrink.graph.model import unwrap
 from pcshrink.methods import select
 from pcshrink.methods.pcs import rules as schedule
@@ -95,6 +96,7 @@ def attach_(model: nn.Module, example_input: Any, config: ShrinkConfig | None = 
 def detach_(model: nn.Module) -> nn.Module:
     """Take every gate off again: the original model with its original state_dict keys, weights as trained."""
     remove_gates_(unwrap(model))
+    forget_compiled()
     return model
 
 

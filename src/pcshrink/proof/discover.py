@@ -16,6 +16,7 @@ from pcshrink.coupling.groups import Coupling, conclude
 from pcshrink.coupling.units import Ledger
 from pcshrink.coupling.walk import Walk
 from pcshrink.errors import NoSitesError, TraceError
+from pcshrink.graph.foreign import check_copies, check_ordinary, forget_compiled
 from pcshrink.graph.record import record
 from pcshrink.proof.choices import chooses
 from pcshrink.proof.prove import prove
@@ -33,9 +34,12 @@ def discover(model: nn.Module, example_input: Any, config: ShrinkConfig) -> Coup
         NoSitesError: No group is left, or a pattern matches nothing.
         TraceError: The model does not run on the example input.
     """
+    check_ordinary(model)
+    forget_compiled()
     if find_gates(model):  # shrinking goes on: look at the network without the gates it has already
         model = copy.deepcopy(model)
         remove_gates_(model)
+    check_copies(model, example_input)
     with adapted(model.modules()):
         coupling, choosing = _couple(model, example_input, config)
         if config.prove:

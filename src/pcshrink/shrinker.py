@@ -69,7 +69,8 @@ def attach_(model: nn.Module, example_input: Any, config: ShrinkConfig | None = 
 
     Args:
         model: Any module; it is changed in place.
-        example_input: A tensor, or a tuple of arguments, as the model's forward takes them.
+        example_input: A tensor, or a tuple of arguments, as the model's forward takes them. A list holds several such
+            examples, for code that branches on size or batch: every group is proven on all of them.
         config: The settings; the defaults push half of the channels of every group.
 
     Raises:

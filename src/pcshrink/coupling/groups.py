@@ -37,6 +37,7 @@ class Coupling:
     root: Ids  # unit -> component
     groups: list[ChannelGroup]
     refused: dict[str, str]
+    notes: tuple[str, ...] = ()  # paths of the code that were seen, but on which the cut is not proven
 
     def alive(self, keep: dict[str, Flags]) -> Flags:
         """For every unit, whether it stays when the groups keep these channels."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from pcshrink.errors import TraceError, VerificationError
+from pcshrink.graph.examples import examples_of
 from pcshrink.graph.model import describe, duplicate, evaluation, first_line, run, tensors, unwrap
 from pcshrink.proof.choices import Imposing, Noting
 
@@ -31,13 +32,14 @@ def verify(model: nn.Module, small: nn.Module, example_input: Any) -> float:
     Args:
         model: The reference, for example the masked model.
         small: The model that must agree with it.
-        example_input: A tensor, or a tuple of arguments.
+        example_input: A tensor, or a tuple of arguments; or a list of such examples.
 
     Raises:
         VerificationError: They differ by more than rounding (float32: 1e-5 of the largest output, or 1e-12 in
             float64; float64: 1e-12).
     """
-    return check(unwrap(model), unwrap(small), example_input, ("the reference model", "the other model"))
+    base, other, who = unwrap(model), unwrap(small), ("the reference model", "the other model")
+    return max(check(base, other, example, who) for example in examples_of(base, example_input))
 
 
 def check(

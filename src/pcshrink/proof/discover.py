@@ -73,8 +73,8 @@ def _typed(model: nn.Module) -> Iterator[None]:
         raise
     except Exception as error:
         message = (
-            f"{type(model).__name__} {NOT_UNDERSTOOD}: {type(error).__name__}: {first_line(error)}. Attach to the part of "
-            "it that is to shrink (a submodule with an example of its own input), and please report the model."
+            f"{type(model).__name__} {NOT_UNDERSTOOD}: {type(error).__name__}: {first_line(error)}. Attach to the part "
+            "of it that is to shrink (a submodule with an example of its own input), and please report the model."
         )
         raise TraceError(message) from error
 

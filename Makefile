@@ -49,17 +49,18 @@ format: environment  ## sort imports, repair what ruff can, format
 	@$(VENV_PYTHON) -m ruff format .
 
 zoo: environment  ## prove the cut on many known architectures; writes docs/coverage.md
-	@$(VENV_PYTHON) benchmarks/zoo.py
+	@$(VENV_PYTHON) -m benchmarks.zoo
 
 fuzz: environment  ## prove the cut on random networks
-	@$(VENV_PYTHON) benchmarks/fuzz.py
+	@$(VENV_PYTHON) -m benchmarks.fuzz
 
-bench: environment  ## time attach, compact and the training step
-	@$(VENV_PYTHON) benchmarks/core.py
+bench: environment  ## time the start, attach, compact and the training step
+	@$(VENV_PYTHON) -m benchmarks.start
+	@$(VENV_PYTHON) -m benchmarks.core
 
 demo: environment  ## shrink a small network from end to end
 	@.venv/bin/pcshrink demo
 
 clean:  ## remove .venv, caches and builds of this clone (the shared packages stay)
 	@rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage htmlcov
-	@find src tests tools benchmarks examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+	@find src tests testing tools benchmarks examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

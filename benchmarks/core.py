@@ -1,6 +1,7 @@
 """Cost of the core beside its peers, in one run: attach and compact against Torch-Pruning, and a training step.
 
-    python benchmarks/core.py [--rounds 7] [--threads 1]
+    python -m benchmarks.core [--rounds 7] [--threads 1]
+    python -m benchmarks.core --against PATH [--starts 3]      # two source trees side by side
 
 Every figure is a ratio of medians of rounds that take turns, since machines are noisy.
 """
@@ -12,6 +13,7 @@ import copy
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +22,7 @@ import torchvision
 from torch import nn
 
 import pcshrink as pcs
+from benchmarks import against
 from pcshrink.models import build
 
 
@@ -83,7 +86,7 @@ def training_step(rounds: int, batch: int = 128) -> None:
     x, y = torch.randn(batch, 3, 32, 32), torch.randint(0, 10, (batch,))
     shrinker = pcs.attach_(gated, x[:2])
     gated.train()
-    shrinker.steps = 500
+    shrinker.method.steps = 500
     optimizers = {
         dense: torch.optim.SGD(dense.parameters(), lr=1e-3, momentum=0.9),
         gated: torch.optim.SGD(shrinker.param_groups(5e-4), lr=1e-3, momentum=0.9),
@@ -108,11 +111,16 @@ def training_step(rounds: int, batch: int = 128) -> None:
 
 def main() -> None:
     """Print all figures."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--skip-surgery", action="store_true")
+    parser.add_argument("--against", type=Path, help="a clone, or its src folder, to compare this tree with")
+    parser.add_argument("--starts", type=int, default=3, help="with --against: how often both processes are started")
     options = parser.parse_args()
+    if options.against is not None:
+        against.compare(options.against, options.rounds, options.starts, options.threads)
+        return
     torch.set_num_threads(options.threads)
     versions = f"torch {torch.__version__}, Torch-Pruning {tp.__version__}"
     print(f"{versions}, {options.threads} threads, {options.rounds} rounds")

@@ -1,7 +1,7 @@
 """Which of the method's free choices matter: short runs of ResNet-20 on CIFAR-10 that differ in one setting each.
 
-    python benchmarks/findings.py --data DIR --runs DIR            # run what is missing, then write docs/findings.md
-    python benchmarks/findings.py --data DIR --runs DIR --only base inner
+    python -m benchmarks.findings --data DIR --runs DIR            # run what is missing, then write docs/findings.md
+    python -m benchmarks.findings --data DIR --runs DIR --only base inner
 
 All runs start from the same short dense training, see the same images in the same order and meet the same budget. Runs
 that were stopped go on where they were.
@@ -32,12 +32,12 @@ VARIANTS: dict[str, list[str]] = {
     "base": [],
     "inner": [f"shrink.exclude={STREAMS}"],
     "falling": ["optimizer.hold_lr=false"],
-    "global": ["shrink.allocation=global"],
+    "uniform": ["shrink.allocation=uniform"],
     "strength-a": ["shrink.strength=A"],
     "strength-c": ["shrink.strength=C"],
     "no-norm": ["shrink.generator_norm=false"],
     "fold": ["shrink.gates=fold"],
-    "truncate": ["shrink.method=truncate"],
+    "truncate": ["shrink.method=truncation"],
     "after-sum": [],
     "base-seed1": ["seed=1"],
 }
@@ -52,8 +52,8 @@ def gates_after_sums() -> None:
 
     discover = shrinker.discover
 
-    def moved(*args: Any) -> Any:
-        coupling = discover(*args)
+    def moved(*args: Any, **options: Any) -> Any:
+        coupling = discover(*args, **options)
         for number, group in enumerate(coupling.groups):
             if len(group.sites) == 1:
                 continue
@@ -75,7 +75,7 @@ def train(recipe: str, out: Path, data: Path, settings: list[str]) -> None:
     """One run from the beginning or from where it was stopped."""
     if (out / "result.json").is_file():
         return
-    program = [__file__, AFTER] if out.name == "after-sum" else ["-m", "pcshrink"]
+    program = ["-m", "benchmarks.findings", AFTER] if out.name == "after-sum" else ["-m", "pcshrink"]
     command = [sys.executable, *program, "train", recipe, "--out", str(out), "--set", f"data.root={data}"]
     for setting in settings:
         command += ["--set", setting]
@@ -95,10 +95,10 @@ def write_table(runs: Path) -> None:
         result, log = json.loads(path.read_text()), (runs / name / "metrics.jsonl").read_text()
         rows = [json.loads(line) for line in log.splitlines()]
         pushed = [row for row in rows if row["phase"] == "shrink"]
-        zero = [row["epoch"] + 1 for row in pushed if (row["highest_selected"] or 0.0) <= ZERO]
+        zero = [row["epoch"] + 1 for row in pushed if (row.get("highest_selected") or 0.0) <= ZERO]
         known[name] = {
             "settings": VARIANTS[name], "error": result["compact"]["error"], "loss": result["compact"]["loss"],
-            "paper_madds": result["compact"]["paper_madds"], "highest_selected": result["cut"]["highest_selected"],
+            "paper_madds": result["compact"]["paper_madds"], "highest_selected": result["cut"]["highest"],
             "all_zero_after": zero[0] if zero else None, "error_at_cut": pushed[-1]["error"],
         }  # fmt: skip
     FIGURES.write_text(json.dumps(known, indent=1) + "\n")
@@ -107,7 +107,7 @@ def write_table(runs: Path) -> None:
     for name in [name for name in VARIANTS if name in known]:
         row = known[name]
         after = f"{row['all_zero_after']} epochs" if row["all_zero_after"] else f"not ({row['highest_selected']:.2f})"
-        after = "-" if "shrink.method=truncate" in row["settings"] else after
+        after = "-" if "shrink.method=truncation" in row["settings"] else after
         changes = ", ".join(f"`{s}`" for s in row["settings"]) or ("gates after the sums" if "sum" in name else "-")
         madds = f"{row['paper_madds'] / 1e6:.2f}"
         lines.append(f"| {name} | {changes} | {row['error']:.2f} | {row['loss']:.3f} | {madds} | "
@@ -130,7 +130,7 @@ def main() -> None:
     weights = f"model.weights={start / 'model' / 'model.safetensors'}"
     for name in options.only:
         settings = [weights, *BASE, *common, *VARIANTS[name]]
-        train("cifar10-resnet20-b", options.runs / name, options.data, settings)
+        train("cifar10-resnet20", options.runs / name, options.data, settings)
         write_table(options.runs)  # after each, so that nothing is lost when a later one fails
     write_table(options.runs)
 

@@ -1,6 +1,6 @@
 """Prove the cut on random networks: equal outputs or a typed refusal, never a crash, a hang or a wrong model.
 
-    python benchmarks/fuzz.py [--count 2000] [--seed 0] [--only NUMBER]
+    python -m benchmarks.fuzz [--count 2000] [--seed 0] [--only NUMBER]
 
 Every network is decided by the seed and its number alone; ``--only`` runs one of them and prints it.
 """
@@ -14,14 +14,11 @@ import sys
 import time
 import traceback
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-
-from random_nets import Outcome, RandomNet, build, check
+from testing.random_nets import Outcome, RandomNet, build, check
 
 PATIENCE_S = 60
 
@@ -70,7 +67,7 @@ def main() -> int:
         groups += outcome.groups
         if outcome.kind == "failed" or options.only is not None:
             print(f"\n{outcome.kind}: {outcome.detail}\n{net.script}")
-            print(f"again: python benchmarks/fuzz.py --seed {options.seed} --only {number}")
+            print(f"again: python -m benchmarks.fuzz --seed {options.seed} --only {number}")
         elif sys.stderr.isatty() or number % 100 == 99:
             end = "\r" if sys.stderr.isatty() else "\n"
             print(f"{number + 1}/{options.count} {dict(seen)}", end=end, file=sys.stderr, flush=True)

@@ -1,6 +1,6 @@
 """Realised speed: what half of the multiply-adds is worth in onnxruntime, on one core, batch 1 and 32.
 
-    python benchmarks/latency.py [--nets resnet18,vgg16] [--batch 1,32] [--seconds 3] [--runtime onnxruntime]
+    python -m benchmarks.latency [--nets resnet18,vgg16] [--batch 1,32] [--seconds 3] [--runtime onnxruntime]
 
 For each network, in the same interleaved rounds: dense; compact with aligned widths, folded; a plain network of the
 very same widths; compact with its generators kept; compact with unaligned widths at equal madds. Weights are random,

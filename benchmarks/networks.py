@@ -1,6 +1,6 @@
 """The paper's networks at the paper's budgets, beside the paper's own columns; and what of them can shrink.
 
-    python benchmarks/networks.py [--seconds 5] [--only resnet18,swin] [--write docs/networks.md]
+    python -m benchmarks.networks [--seconds 5] [--only resnet18,swin] [--write docs/networks.md]
 
 Weights are random and the channels that stay are drawn at random: cost depends on how many stay, not on which. The same
 share of every group stays, as large as the budget allows; heads come in whole numbers, and the other groups make up
@@ -100,7 +100,7 @@ def shrinkable_share(shrinker: pcs.Shrinker, example: Any) -> float:
     """The part of madds in layers that read or write a group; attention products count with heads that can leave."""
     layers = {name for group in shrinker.groups for name in (*group.writers, *group.readers)}
     layers |= set(heads_of(shrinker).values())
-    rows = [row for row in pcs.profile(shrinker.model, example).layers if row.kind != "generator"]
+    rows = [row for row in pcs.profile(shrinker.model, example).layers if row.kind != "gate"]
     return sum(row.madds for row in rows if row.name in layers) / sum(row.madds for row in rows)
 
 
@@ -207,7 +207,7 @@ def export_time(model: nn.Module, example: Any) -> str:
 
 HEAD = f"""# The paper's networks at the paper's budgets
 
-Made by `python benchmarks/networks.py --write docs/networks.md`; do not edit.
+Made by `python -m benchmarks.networks --write docs/networks.md`; do not edit.
 
 {(__doc__ or "").split(chr(10), 4)[4].strip()}
 

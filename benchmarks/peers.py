@@ -1,6 +1,6 @@
 """Cut a trained network with the pruners of Torch-Pruning to the same budget, and save it to be trained on.
 
-    python benchmarks/peers.py --weights runs/dense/model/model.safetensors --out zoo/start
+    python -m benchmarks.peers --weights runs/dense/model/model.safetensors --out zoo/start
 
 Torch-Pruning chooses the channels; they are then cut out by pcshrink, so the result is an ordinary saved model and both
 sides are counted, trained (``model.start`` of a recipe) and timed by the same code.
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 import pcshrink
 from pcshrink.artifact import load_weights
+from pcshrink.methods.controls import RandomConfig
 from pcshrink.models import create
 
 PRUNERS = {
@@ -54,14 +55,12 @@ def removed(
 def cut(model: nn.Module, example: Tensor, gone: dict[str, set[int]]) -> tuple[nn.Module, pcshrink.PrunePlan]:
     """The same channels cut out by pcshrink."""
     model = copy.deepcopy(model)
-    shrinker = pcshrink.attach_(model, example, pcshrink.ShrinkConfig(min_channels=1))
+    shrinker = pcshrink.attach_(model, example, RandomConfig(min_channels=1))  # its gates are plain masks
     keep = {}
     for group in shrinker.groups:
         stays = torch.ones(group.channels, dtype=torch.bool)
         stays[sorted(gone.get(group.name, ()))] = False
         keep[group.name] = stays
-    for gate in shrinker.gates.values():
-        gate.running.fill_(1.0)  # so that folding the gates changes nothing
     plan = shrinker.plan(keep)
     return pcshrink.compact(model, plan, example, gates="fold"), plan
 
@@ -80,7 +79,7 @@ def within(
             small, plan = cut(model, example, gone)
             with torch.no_grad():
                 torch.testing.assert_close(small.eval()(example), theirs.eval()(example), rtol=1e-4, atol=1e-4)
-            seen[key] = pcshrink.measure(small, example, "paper").madds
+            seen[key] = pcshrink.profile(small, example, "paper").madds
             if seen[key] <= limit:
                 best = (small, plan, ratio)
         low, high = (low, ratio) if seen[key] <= limit else (ratio, high)
@@ -107,7 +106,7 @@ def main() -> None:
         small, plan, ratio = within(model, example, kind, options.madds, everywhere=options.everywhere)
         folder = options.out / kind
         pcshrink.save(folder, small, plan, f"pcshrink:{options.model}", builder_args={"num_classes": 10})
-        madds = pcshrink.measure(small, example, "paper").madds
+        madds = pcshrink.profile(small, example, "paper").madds
         widths = {name: len(kept) for name, kept in plan.groups.items()}
         print(f"{kind}: ratio {ratio:.3f}, {madds / 1e6:.2f} M madds, widths {widths} -> {folder}")
 

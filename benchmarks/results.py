@@ -1,8 +1,8 @@
 """Keep finished runs in ``zoo/`` and write ``docs/results.md`` from what is kept.
 
-    python benchmarks/results.py keep runs/resnet20 resnet20-pcs --method PCS --train-command "pcshrink train ..."
-    python benchmarks/results.py time               # latency of everything kept, side by side in one run
-    python benchmarks/results.py table              # docs/results.md
+    python -m benchmarks.results keep runs/resnet20 resnet20-pcs --method PCS --train-command "pcshrink train ..."
+    python -m benchmarks.results time               # latency of everything kept, side by side in one run
+    python -m benchmarks.results table              # docs/results.md
 
 Each folder of ``zoo/`` holds a saved network, its recipe, the log of every epoch and ``results.json``.
 """
@@ -38,7 +38,7 @@ PAPER = [
 ]  # fmt: skip
 TEXT = """# Results on CIFAR-10
 
-Written by `python benchmarks/results.py table` from the files in `zoo/`.
+Written by `python -m benchmarks.results table` from the files in `zoo/`.
 
 Error: on the 10,000 test images after the last epoch, in per cent, of the compact network in float32; the epochs in
 `log.jsonl` are evaluated in the precision of the training, bfloat16, and differ by up to 0.11 points. Madds in millions
@@ -77,7 +77,7 @@ pcshrink eval zoo/NAME --data cifar10
 ```
 
 To train again, the dense network first; the networks that Torch-Pruning cut come from
-`python benchmarks/peers.py --weights zoo/resnet20-dense/model.safetensors --out runs/peers`
+`python -m benchmarks.peers --weights zoo/resnet20-dense/model.safetensors --out runs/peers`
 (bfloat16 sums depend on the processor, so the last digits may differ):
 
 ```

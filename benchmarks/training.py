@@ -1,6 +1,6 @@
 """Figures of the trainer, side by side in one run (ResNet-20, 32 x 32, made-up images unless --root is given).
 
-    python benchmarks/training.py [--threads 1] [--rounds 5] [--parts step,run,data]
+    python -m benchmarks.training [--threads 1] [--rounds 5] [--parts step,run,data]
 
 step: a shrinking step against a dense step, batch 128.          goal: at most 1.15
 run:  a whole shrinking run with compaction while training, against a dense run of as many epochs, ending at 43 % of
@@ -21,7 +21,7 @@ import torch.nn.functional as F
 
 import pcshrink as pcs
 from pcshrink.data import DataConfig, ImageData
-from pcshrink.data.load import CIFAR10
+from pcshrink.data.cifar10.stored import CIFAR10_ARRAYS
 from pcshrink.models import create
 from pcshrink.train import run as running
 from pcshrink.train.recipe.read import check_recipe
@@ -43,7 +43,7 @@ def made_up(images: int) -> tuple[torch.Tensor, ...]:
 def open_made_up(images: int) -> ImageData:
     pictures, labels = made_up(images + 500)
     arrays = (pictures[:images], labels[:images], pictures[images:], labels[images:])
-    return CIFAR10.open(arrays, DataConfig(batch_size=BATCH))
+    return CIFAR10_ARRAYS.open(arrays, DataConfig(batch_size=BATCH))
 
 
 def bench_step(rounds: int) -> None:

@@ -1,6 +1,6 @@
 """Prove the cut on known architectures and write docs/coverage.md.
 
-    python benchmarks/zoo.py [--only PATTERN]
+    python -m benchmarks.zoo [--only PATTERN]
 
 Every architecture gets random weights and norms, gates, a random cut, and must give what the masked model gives: within
 1e-5 of the largest output in float32, 1e-12 in float64. An exception that is not a ShrinkError is a failure.
@@ -24,12 +24,9 @@ from typing import Any
 import torch
 from torch import nn
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-
-from checks import LIMIT, outputs, random_keep, relative, same_top, stir_gates_
-from nets import settle_norms_
-
 import pcshrink as pcs
+from testing.checks import LIMIT, outputs, random_keep, relative, same_top, stir_gates_
+from testing.nets import settle_norms_
 
 COVERAGE = Path(__file__).resolve().parent.parent / "docs" / "coverage.md"
 PATIENCE_S = 300

@@ -10,7 +10,9 @@ from torch import Tensor, nn
 
 import pcshrink as pcs
 from pcshrink.errors import (
+    CheckpointError,
     ConfigError,
+    EmptyPlanError,
     NoSitesError,
     PlanMismatchError,
     SalienceError,
@@ -82,8 +84,9 @@ def test_ratio_outside_its_range(ratio: Any) -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [
-    ("total_steps", 0), ("total_steps", 1.5), ("alpha", 1), ("alpha", 0), ("scope", "layer"), ("policy", "static"),
-    ("method", "magic"), ("strength", "D"), ("strength", -1), ("lam", 0), ("threshold", 0), ("align", 0), ("lr", 0),
+    ("total_steps", 0), ("total_steps", 1.5), ("alpha", 1), ("alpha", 0), ("scope", "layer"),
+    ("allocation", "global"), ("price", "gold"), ("optimizer", "lion"), ("power", 0),
+    ("strength", "D"), ("strength", -1), ("lam", 0), ("threshold", 0), ("align", 0), ("lr", 0),
     ("min_channels", 0), ("include", "conv"), ("momentum", 1), ("reduction", "4"), ("init_salience", 1.0),
 ])  # fmt: skip
 def test_every_setting_is_checked(name: str, value: Any) -> None:
@@ -102,7 +105,7 @@ def test_settings_survive_a_round_trip() -> None:
 
 
 def test_config_of_another_type() -> None:
-    with pytest.raises(ConfigError, match="must be a ShrinkConfig, got dict"):
+    with pytest.raises(ConfigError, match="must be settings of a method such as ShrinkConfig, got dict"):
         pcs.attach_(net(), EXAMPLE, {"ratio": 0.5})  # type: ignore[arg-type]
 
 
@@ -123,6 +126,91 @@ def test_penalty_without_gradient() -> None:
         shrinker.model(EXAMPLE)
     with pytest.raises(SalienceError, match=r"carries no gradient.*no_grad"):
         shrinker.penalty()
+
+
+@pytest.mark.parametrize(
+    ("keep", "message"),
+    [
+        ({"nope": 4}, "no group is called 'nope'; the groups are 0, 3"),
+        ({"0": 0.5}, "group '0' must keep a whole number of at least 1 channel, got 0.5"),
+        ({"0": -3}, "group '0' must keep a whole number of at least 1 channel, got -3"),
+        ({"3": 0}, "got 0"),
+        ({"3": True}, "got True"),
+    ],
+)
+def test_an_impossible_aim(keep: dict[str, Any], message: str) -> None:
+    shrinker = pcs.attach_(net(), EXAMPLE)
+    before = [group.k for group in shrinker.groups]
+    with pytest.raises(ConfigError, match=message):
+        shrinker.aim(keep)
+    assert [group.k for group in shrinker.groups] == before
+
+
+@pytest.mark.parametrize("k", [-1, 8, 2.0, True, "4"])
+def test_an_impossible_k(k: Any) -> None:
+    group = pcs.attach_(net(), EXAMPLE).groups[0]
+    with pytest.raises(ConfigError, match=r"k of group '0' must be a whole number from 0 to 7; got"):
+        group.k = k
+    assert group.k == 4
+
+
+@pytest.mark.parametrize("state", [{}, {"steps": 3}, {"method": "pcs", "state": {}}])
+def test_a_state_of_something_else(state: dict[str, Any]) -> None:
+    with pytest.raises(CheckpointError, match=r"this is no state of a shrinker: .*missing"):
+        pcs.attach_(net(), EXAMPLE).load_state_dict(state)
+
+
+def steps(shrinker: pcs.Shrinker, optimizer: torch.optim.Optimizer, number: int, *, step: bool = True) -> None:
+    shrinker.model.train()
+    for _ in range(number):
+        (shrinker.model(EXAMPLE).square().mean() + shrinker.penalty()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step:
+            shrinker.step()
+
+
+def test_an_empty_plan_says_what_was_seen() -> None:
+    shrinker = pcs.attach_(net(), EXAMPLE, pcs.ShrinkConfig(total_steps=100))
+    steps(shrinker, torch.optim.SGD(shrinker.param_groups(0.0), lr=1e-3), 5)
+    with pytest.raises(EmptyPlanError) as caught:
+        shrinker.plan()
+    message = str(caught.value)
+    assert "nothing would leave: 5 of 100 steps were taken with step(), lambda reached" in message
+    assert "highest salience among the 8 channels that are pushed is 0.9" in message
+    assert "dead is at most 0.001" in message
+    assert "Train longer, raise strength" in message
+    assert 'plan(cut="selected")' in message
+
+
+def test_an_empty_plan_tells_of_an_optimizer_made_too_early() -> None:
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    shrinker = pcs.attach_(model, EXAMPLE)
+    steps(shrinker, optimizer, 3)
+    with pytest.raises(EmptyPlanError, match=r"optimizer never changed the gates of 2 of 2 layers.*after attach_"):
+        shrinker.plan()
+
+
+def test_an_empty_plan_tells_of_a_forgotten_step() -> None:
+    shrinker = pcs.attach_(net(), EXAMPLE)
+    # lambda is 0 at step 0, but the task moves the gates.
+    steps(shrinker, torch.optim.SGD(shrinker.param_groups(0.0), lr=0.1), 3, step=False)
+    with pytest.raises(EmptyPlanError, match=r"0 of 1000 steps.*Call shrinker\.step\(\) after every optimizer\.step"):
+        shrinker.plan()
+
+
+def test_saliences_that_are_not_finite_choose_nothing() -> None:
+    shrinker = pcs.attach_(net(), EXAMPLE)
+    shrinker.method.gates["1"].running[3] = float("nan")  # type: ignore[index, operator]
+    for cut in ("dead", "selected"):
+        with pytest.raises(SalienceError, match="the running values of 0 are not finite"):
+            shrinker.plan(cut=cut)  # type: ignore[arg-type]
+
+
+def test_a_cut_of_another_kind() -> None:
+    with pytest.raises(ConfigError, match='cut must be "dead" or "selected", got \'some\''):
+        pcs.attach_(net(), EXAMPLE).plan(cut="some")  # type: ignore[arg-type]
 
 
 def test_a_plan_of_another_model() -> None:
@@ -152,7 +240,7 @@ def test_a_damaged_plan(text: str) -> None:
 
 
 def test_absurd_index_ranges_are_refused_without_filling_the_memory() -> None:
-    plan = pcs.attach_(net(), EXAMPLE).plan()
+    plan = pcs.attach_(net(), EXAMPLE).plan({})
     text = plan.to_json().replace('"keep": "0-7"', '"keep": "0-99999999"', 1)
     with pytest.raises(PlanMismatchError, match="absurd"):
         pcs.PrunePlan.from_json(text)
@@ -211,7 +299,7 @@ def test_a_model_that_does_not_repeat_itself() -> None:
 def test_gates_must_be_kept_or_folded() -> None:
     shrinker = pcs.attach_(net(), EXAMPLE)
     with pytest.raises(ConfigError, match='"keep" or "fold", got \'drop\''):
-        pcs.compact(shrinker.model, shrinker.plan(), EXAMPLE, gates="drop")  # type: ignore[arg-type]
+        pcs.compact(shrinker.model, shrinker.plan({}), EXAMPLE, gates="drop")  # type: ignore[arg-type]
 
 
 def test_a_failed_attach_leaves_the_model_as_it_was() -> None:
@@ -228,4 +316,4 @@ def test_tensors_with_history_inside_the_model() -> None:
     shrinker = pcs.attach_(net(), EXAMPLE)
     shrinker.model.cache = torch.ones(1, requires_grad=True) * 2  # type: ignore[assignment]
     with pytest.raises(pcs.ShrinkError, match=r"cannot be copied.*gradient history"):
-        apply_plan(shrinker.model, shrinker.plan())
+        apply_plan(shrinker.model, shrinker.plan({}))

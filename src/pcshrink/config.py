@@ -1,46 +1,30 @@
-"""All settings of the method in one frozen object, checked once."""
+"""Settings that every method has, checked once; a method adds its own by inheriting from them."""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 from pcshrink.errors import ConfigError
 
-PRESETS: dict[str, float] = {"A": 2 / 3, "B": 1.0, "C": 4 / 3}
-CHOICES: dict[str, tuple[str, ...]] = {
-    "scope": ("group", "global"),
-    "policy": ("running", "input"),
-    "method": ("shrink", "truncate", "lasso"),
-}
+# A recipe gives these by other means: the length of a phase, the optimizer section, whether it is the first attachment.
+BY_RUN = {"recipe": False}
+Metric = Literal["madds", "params", "mem_access"]
+Config = TypeVar("Config", bound="MethodConfig")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShrinkConfig:
-    """How a network is to be shrunk.
+class MethodConfig:
+    """What all methods share.
 
     Attributes:
-        ratio: Share of the channels of each group that is pushed to zero; a number in (0, 1), or a mapping from a
+        ratio: Share of the channels of each group that may leave; a number in (0, 1), or a mapping from a
             pattern (glob over the names of a group's writers) to a number, groups that match nothing staying whole.
-        total_steps: Length of the shrinking phase in optimizer steps; the rate grows until then.
-        strength: How far the penalty alone would carry an entry over the whole schedule; 1 is preset B, and "A", "B",
-            "C" are 2/3, 1 and 4/3. It means the same for short and long schedules.
-        lr: The learning rate the strength is computed for (the peak of your schedule while shrinking).
-        momentum: The momentum the strength is computed for; 0 for none.
-        lam: The raw penalty weight at the end of the schedule (on the batch mean); overrides ``strength``.
-        power: The exponent of the growing rate, lambda(t) = lambda_base (t / T) ** power.
-        alpha: Weight of the newest batch in the running salience.
-        scope: Rank the channels within each "group", or over all groups together ("global").
-        policy: Rank by the "running" salience, the same for all inputs, or by each "input"'s own salience.
-        method: "shrink" (the method), or an ablation: "truncate" sets the lowest entries to zero in the forward pass,
-            "lasso" pushes all entries alike.
-        reduction: The generator's hidden width is the layer's output width divided by this, but at least 8.
-        generator_norm: BatchNorm1d between the generator's two layers.
-        init_salience: Where every salience starts; below 1, since the hard sigmoid has no gradient there.
-        threshold: A channel whose running salience is at most this is dead.
+        total_steps: Length of the shrinking phase in optimizer steps.
         min_channels: Every group keeps at least this many channels.
         align: Kept widths are multiples of this where the group is large enough; "auto" measures what this machine
             likes when attaching (some seconds).
@@ -49,67 +33,35 @@ class ShrinkConfig:
         prove: Prove every group on the model when attaching.
     """
 
+    method: ClassVar[str] = ""
+
     ratio: float | Mapping[str, float] = 0.5
-    total_steps: int = 1000
-    strength: float | Literal["A", "B", "C"] = "B"
-    lr: float = 0.1
-    momentum: float = 0.9
-    lam: float | None = None
-    power: float = 2.0
-    alpha: float = 0.1
-    scope: Literal["group", "global"] = "group"
-    policy: Literal["running", "input"] = "running"
-    method: Literal["shrink", "truncate", "lasso"] = "shrink"
-    reduction: int = 4
-    generator_norm: bool = True
-    init_salience: float = 0.9
-    threshold: float = 1e-3
-    min_channels: int = 1
+    total_steps: int = field(default=1000, metadata=BY_RUN)
+    min_channels: int = 2
     align: int | Literal["auto"] = 1
-    include: tuple[str, ...] = field(default=())
-    exclude: tuple[str, ...] = field(default=())
-    prove: bool = True
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    prove: bool = field(default=True, metadata=BY_RUN)
 
     def __post_init__(self) -> None:
         """Check every field once; inner code trusts it."""
         ratios = dict(self.ratio) if isinstance(self.ratio, Mapping) else {"": self.ratio}
         for pattern, ratio in ratios.items():
             where = f"ratio[{pattern!r}]" if pattern else "ratio"
-            _check(_is_number(ratio) and 0 < ratio < 1, where, ratio, "a number above 0 and below 1, for example 0.5")
-        _check(bool(ratios), "ratio", self.ratio, "a number, or at least one pattern with a number")
+            self.check(is_number(ratio) and 0 < ratio < 1, where, ratio, "a number above 0 and below 1, such as 0.5")
+        self.check(bool(ratios), "ratio", self.ratio, "a number, or at least one pattern with a number")
         for name in ("include", "exclude"):
             value = getattr(self, name)
             if isinstance(value, str):
-                _check(False, name, value, f"a list of patterns, for example {name}=[{value!r}]")
+                self.check(False, name, value, f"a list of patterns, for example {name}=[{value!r}]")
             object.__setattr__(self, name, tuple(value))
-        for name, allowed in CHOICES.items():
-            _check(getattr(self, name) in allowed, name, getattr(self, name), f"one of {', '.join(allowed)}")
-        named = isinstance(self.strength, str)
-        fine = self.strength in PRESETS if named else _is_number(self.strength) and self.multiple > 0
-        _check(fine, "strength", self.strength, 'a number above 0, or a preset "A", "B" or "C"')
-        for name in ("total_steps", "reduction", "min_channels", "align"):
-            value = getattr(self, name)
-            if name == "align" and value == "auto":
-                continue
-            _check(type(value) is int and value >= 1, name, value, "a whole number of at least 1")
-        fine = self.lam is None or (_is_number(self.lam) and self.lam > 0)
-        _check(fine, "lam", self.lam, "a number above 0, or None")
-        for name in ("lr", "power"):
-            value = getattr(self, name)
-            _check(_is_number(value) and value > 0, name, value, "a number above 0")
-        fine = _is_number(self.momentum) and 0 <= self.momentum < 1
-        _check(fine, "momentum", self.momentum, "a number from 0 to below 1")
-        for name in ("alpha", "init_salience", "threshold"):
-            value = getattr(self, name)
-            _check(_is_number(value) and 0 < value < 1, name, value, "a number above 0 and below 1")
+        self.check_counts("total_steps", "min_channels")
+        if self.align != "auto":
+            self.check_counts("align")
+        self.check_choices()
 
     @classmethod
-    def paper(cls, preset: Literal["A", "B", "C"] = "B", **changes: Any) -> ShrinkConfig:
-        """The paper's settings: half of the channels, ranked by the running salience, no extras."""
-        return cls.from_dict({"strength": preset} | changes)
-
-    @classmethod
-    def from_dict(cls, settings: Mapping[str, Any]) -> ShrinkConfig:
+    def from_dict(cls: type[Config], settings: Mapping[str, Any]) -> Config:
         """Build from plain data; unknown keys are an error with the nearest known name."""
         known = [f.name for f in dataclasses.fields(cls)]
         for key in settings:
@@ -126,17 +78,43 @@ class ShrinkConfig:
         settings["ratio"] = dict(self.ratio) if isinstance(self.ratio, Mapping) else self.ratio
         return settings | {"include": list(self.include), "exclude": list(self.exclude)}
 
-    @property
-    def multiple(self) -> float:
-        """The strength as a number."""
-        return PRESETS[self.strength] if isinstance(self.strength, str) else float(self.strength)
+    def check(self, fine: bool, name: str, value: object, wanted: str) -> None:
+        """Complain about a field.
+
+        Raises:
+            ConfigError: It is not fine.
+        """
+        if not fine:
+            message = f"{type(self).__name__}.{name} must be {wanted}; got {value!r}"
+            raise ConfigError(message)
+
+    def check_counts(self, *names: str) -> None:
+        """Whole numbers of at least 1."""
+        for name in names:
+            value = getattr(self, name)
+            self.check(type(value) is int and value >= 1, name, value, "a whole number of at least 1")
+
+    def check_shares(self, *names: str) -> None:
+        """Numbers above 0 and below 1."""
+        for name in names:
+            value = getattr(self, name)
+            self.check(is_number(value) and 0 < value < 1, name, value, "a number above 0 and below 1")
+
+    def check_positive(self, *names: str) -> None:
+        """Numbers above 0."""
+        for name in names:
+            value = getattr(self, name)
+            self.check(is_number(value) and value > 0, name, value, "a number above 0")
+
+    def check_choices(self) -> None:
+        """Fields whose type is a plain list of words."""
+        for name, hint in typing.get_type_hints(type(self)).items():
+            if typing.get_origin(hint) is Literal:
+                allowed = typing.get_args(hint)
+                value = getattr(self, name)
+                self.check(value in allowed, name, value, f"one of {', '.join(map(str, allowed))}")
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> bool:
+    """Whether this is a number and not a truth value."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _check(fine: bool, name: str, value: object, wanted: str) -> None:
-    if not fine:
-        message = f"ShrinkConfig.{name} must be {wanted}; got {value!r}"
-        raise ConfigError(message)

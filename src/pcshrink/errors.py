@@ -21,6 +21,10 @@ class SalienceError(ShrinkError, RuntimeError):
     """The penalty was asked for without a usable forward pass."""
 
 
+class EmptyPlanError(ShrinkError, RuntimeError):
+    """A plan was asked for, but nothing would leave."""
+
+
 class PlanMismatchError(ShrinkError, ValueError):
     """A plan does not belong to the model it is applied to."""
 
@@ -30,7 +34,7 @@ class VerificationError(ShrinkError, RuntimeError):
 
 
 class CheckpointError(ShrinkError, ValueError):
-    """A file on disk is missing, damaged, hostile or from another version."""
+    """A file on disk is missing, damaged, hostile, from another version, or cannot be written."""
 
 
 class DataError(ShrinkError, ValueError):

@@ -6,11 +6,11 @@ import warnings
 
 import pytest
 import torch
-from checks import LIMIT, outputs, random_keep, relative, stir_gates_
 from torch import Tensor, nn
 
 import pcshrink as pcs
 from pcshrink.errors import ShrinkWarning, TraceError
+from testing.checks import LIMIT, outputs, random_keep, relative, stir_gates_
 
 pytestmark = pytest.mark.equivalence
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from checks import LIMIT, outputs, random_keep, relative, stir_gates_
-from families import FAMILIES, Family
 from torch import nn
 
 import pcshrink as pcs
 from pcshrink.surgery.gates import find_gates
+from testing.checks import LIMIT, outputs, random_keep, relative, stir_gates_
+from testing.families import FAMILIES, Family
 
 pytestmark = [
     pytest.mark.equivalence,

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from checks import LIMIT, outputs, random_keep, relative, stir_gates_
 from torch import Tensor, nn
 
 import pcshrink as pcs
 from pcshrink.errors import TraceError
 from pcshrink.graph.model import evaluation
+from testing.checks import LIMIT, outputs, random_keep, relative, stir_gates_
 
 pytestmark = [
     pytest.mark.equivalence,

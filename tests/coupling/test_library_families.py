@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from checks import LIMIT, outputs, random_keep, relative, stir_gates_
-from families import Family, noise, words
 from torch import nn
 
 import pcshrink as pcs
 from pcshrink.errors import NoSitesError
+from testing.checks import LIMIT, outputs, random_keep, relative, stir_gates_
+from testing.families import Family, noise, words
 
 timm = pytest.importorskip("timm")
 transformers = pytest.importorskip("transformers")

@@ -17,7 +17,7 @@ from pcshrink.artifact.state import slots
 from pcshrink.errors import ConfigError, PlanMismatchError, ShrinkError
 from pcshrink.models import create
 from pcshrink.surgery.cut import check_plan
-from pcshrink.surgery.plan import GATE
+from pcshrink.surgery.gate import GATE
 
 KNOWN = ("pcshrink", "timm", "torchvision")
 # They choose or fetch initial weights, which the artifact's own replace.
@@ -96,10 +96,8 @@ def check_builder(artifact: Artifact, shapes: Mapping[str, tuple[int, ...]]) -> 
     except PlanMismatchError as error:
         message = f"{_called(artifact)} does not make this model: {error}"
         raise ConfigError(message) from error
-    expected = {}
-    for name, _, _, tensor in slots(fresh):
-        cuts = plan.tensors.get(name, {}) if plan else {}
-        expected[name] = tuple(len(cuts[a]) if a in cuts else size for a, size in enumerate(tensor.shape))
+    before = {name: tuple(tensor.shape) for name, _, _, tensor in slots(fresh)}
+    expected = before if plan is None else {name: plan.shape_after(name, shape) for name, shape in before.items()}
     own = {n: s for n, s in shapes.items() if f"{GATE}." not in n and n.rpartition(".")[2] != "pcs_scale"}
     if own != expected:
         name = next(n for n in (*own, *expected) if own.get(n) != expected.get(n))

@@ -15,10 +15,12 @@ from pcshrink.artifact.state import slots
 from pcshrink.artifact.store import RECORD, WEIGHTS
 from pcshrink.errors import CheckpointError, ConfigError, PlanMismatchError, ShrinkError
 from pcshrink.graph.model import duplicate, unwrap
+from pcshrink.methods.registry import bring_gates
 from pcshrink.surgery.cut import check_plan, correct_
 from pcshrink.surgery.fold import ConstantScale
+from pcshrink.surgery.gate import GATE, gate_class
 from pcshrink.surgery.gates import add_gates_, remove_gates_
-from pcshrink.surgery.plan import GATE, PrunePlan
+from pcshrink.surgery.plan import PrunePlan
 
 SCALE = "pcs_scale"
 
@@ -38,6 +40,7 @@ def load(dir: str | Path, model: nn.Module | None = None, *, trust_builder: bool
     """
     folder = Path(dir)
     artifact, tensors = read_all(folder)
+    _bring_gates(folder, artifact)
     for alias, name in artifact.tied.items():
         if name not in tensors or alias in tensors:
             message = f"{folder / RECORD} is damaged: {alias!r} cannot stand for {name!r}"
@@ -59,6 +62,17 @@ def load(dir: str | Path, model: nn.Module | None = None, *, trust_builder: bool
             f"{folder / RECORD} and {folder / WEIGHTS} do not fit the network that {artifact.builder!r} "
             f"makes (saved with {artifact.versions}): {error}"
         )
+        raise CheckpointError(message) from error
+
+
+def _bring_gates(folder: Path, artifact: Artifact) -> None:
+    kinds = {gate.spec.kind for gate in artifact.gates}
+    bring_gates(kinds)
+    try:
+        for kind in kinds:
+            gate_class(kind)
+    except ConfigError as error:
+        message = f"{folder / RECORD}: {error}; import the module that defines this gate before loading"
         raise CheckpointError(message) from error
 
 
@@ -123,8 +137,7 @@ def _parameter(values: Tensor, trained: bool) -> nn.Parameter:
 
 
 def _check_shape(name: str, fresh: Tensor, saved: Tensor, plan: PrunePlan | None) -> None:
-    cuts = plan.tensors.get(name, {}) if plan else {}
-    expected = tuple(len(cuts[a]) if a in cuts else size for a, size in enumerate(fresh.shape))
+    expected = tuple(fresh.shape) if plan is None else plan.shape_after(name, fresh.shape)
     if tuple(saved.shape) != expected:
         message = f"{name!r} should have shape {expected}, but has {tuple(saved.shape)} in {WEIGHTS}"
         raise PlanMismatchError(message)
@@ -135,11 +148,13 @@ def _check_gates(base: nn.Module, artifact: Artifact, tensors: dict[str, Tensor]
     modules = dict(base.named_modules())
     for gate in artifact.gates:
         spec = gate.spec
-        prefix = f"{spec.module}.{GATE}." if spec.module else f"{GATE}."
-        running, first = (tensors.get(prefix + key) for key in ("running", "generator.fc1.weight"))
-        sizes = [None if t is None else tuple(t.shape) for t in (running, first)]
-        if sizes != [(spec.channels,), (spec.hidden, spec.in_features)]:
-            message = f"the gate of {spec.module!r} and its weights differ in size"
+        for leaf, shape in gate_class(spec.kind).shapes(spec).items():
+            saved = tensors.get(spec.prefix + leaf)
+            if saved is not None and list(saved.shape) != shape:
+                message = f"the gate of {spec.module!r} and its weights differ in size"
+                raise PlanMismatchError(message)
+        if spec.prefix + "mask" not in tensors:
+            message = f"the weights of the gate of {spec.module!r} are missing"
             raise PlanMismatchError(message)
         if spec.module not in modules or spec.source not in modules:
             message = f"there is no {spec.module!r} or no {spec.source!r} to put a gate on"
@@ -157,8 +172,11 @@ def _put_gates(made: nn.Module, states: tuple[GateState, ...]) -> None:
     gates = add_gates_(made, [state.spec for state in states])
     for state in states:
         gate = gates[state.spec.module]
-        gate.masked, gate.blend = state.masked, state.blend
-        gate.truncated = state.truncated
+        for name, value in state.switches.items():
+            if name not in gate.SWITCHES:
+                message = f"the gate of {state.spec.module!r} has no switch {name!r}"
+                raise PlanMismatchError(message)
+            setattr(gate, name, value)
 
 
 def _put_scales(made: nn.Module, artifact: Artifact, tensors: dict[str, Tensor]) -> None:

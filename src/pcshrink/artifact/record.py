@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -9,10 +10,10 @@ from typing import Any
 
 from pcshrink.artifact.store import WEIGHTS, sha256
 from pcshrink.errors import CheckpointError, PlanMismatchError
-from pcshrink.methods.pcs.gate import GateSpec
+from pcshrink.surgery.gate import GateSpec
 from pcshrink.surgery.plan import PrunePlan
 
-SCHEMA = 1
+SCHEMA = 2  # 1 had gates of one kind only; it is still read
 HEAD = b'{\n "sha256": "'
 MOST_INDICES = 20_000_000
 LARGEST_AXIS = 1 << 24
@@ -20,12 +21,10 @@ LARGEST_AXIS = 1 << 24
 
 @dataclass(frozen=True, kw_only=True)
 class GateState:
-    """A gate as it was: where it sits, and the switches that are no tensors."""
+    """A gate as it was: where it sits, and those of its attributes that matter besides its tensors."""
 
     spec: GateSpec
-    masked: bool
-    blend: float
-    truncated: int | None
+    switches: dict[str, bool | int | float | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +90,7 @@ class Artifact:
             "tied": self.tied,
             "volatile": self.volatile,
             "frozen": self.frozen,
-            "gates": [asdict(gate) for gate in self.gates],
+            "gates": [{"spec": gate.spec.to_dict(), "switches": gate.switches} for gate in self.gates],
             "scales": [asdict(scale) for scale in self.scales],
             "plan": self.plan.to_dict() if self.plan else None,
         }
@@ -133,8 +132,8 @@ class Artifact:
 
 
 def _parse(content: Mapping[str, Any]) -> Artifact:
-    if content["schema"] != SCHEMA:
-        message = f"schema is {content['schema']!r}, known is {SCHEMA}"
+    if content["schema"] not in (1, SCHEMA):
+        message = f"schema is {content['schema']!r}, known are 1 to {SCHEMA}"
         raise ValueError(message)
     weights = content["weights"]
     if weights["file"] != WEIGHTS:
@@ -182,20 +181,28 @@ def _mapping(value: Any, read: Callable[[Any], Any]) -> dict[str, Any]:
 
 
 def _gate(data: Mapping[str, Any]) -> GateState:
-    spec = GateSpec(**data["spec"])
-    for name in ("channels", "repeat", "in_features", "hidden"):
+    spec = GateSpec.from_dict(data["spec"])
+    for name in ("channels", "repeat", "in_features"):
         _axis(getattr(spec, name))
     for name in ("axis", "source_axis"):
         _of(int, getattr(spec, name))
-    for name in ("at_input", "norm"):
-        _of(bool, getattr(spec, name))
-    truncated = data["truncated"]
-    return GateState(
-        spec=spec,
-        masked=_of(bool, data["masked"]),
-        blend=float(data["blend"]),
-        truncated=_axis(truncated) if truncated is not None and _of(int, truncated) else None,
-    )
+    _of(bool, spec.at_input)
+    for name in ("module", "source", "kind"):
+        _of(str, getattr(spec, name))
+    settings = _mapping(spec.settings, _setting)
+    switches = data["switches"] if "switches" in data else {k: v for k, v in data.items() if k != "spec"}
+    return GateState(spec=dataclasses.replace(spec, settings=settings), switches=_mapping(switches, _setting))
+
+
+def _setting(value: Any) -> bool | int | float | None:
+    if value is not None and type(value) not in (bool, int, float):
+        message = f"expected a number or a truth value, got {str(value)[:80]!r}"
+        raise TypeError(message)
+    if type(value) is int and not -LARGEST_AXIS <= value <= LARGEST_AXIS:
+        message = f"absurd number {value}"
+        raise ValueError(message)
+    plain: bool | int | float | None = value
+    return plain
 
 
 def _plan(data: Any) -> PrunePlan | None:

@@ -18,6 +18,7 @@ from pcshrink.artifact.state import frozen, gate_states, scale_states, take_apar
 from pcshrink.artifact.store import WEIGHTS, replace_artifact, sha256
 from pcshrink.errors import CheckpointError, ConfigError, PlanMismatchError
 from pcshrink.graph.model import unwrap
+from pcshrink.surgery.gate import GATE
 from pcshrink.surgery.plan import PrunePlan
 
 LIBRARIES = ("pcshrink", "torch", "safetensors", "timm", "torchvision")
@@ -101,21 +102,19 @@ def _is_compact(shapes: Mapping[str, tuple[int, ...]], plan: PrunePlan | None) -
     whole, cut = True, True
     for name, before in plan.shapes.items():
         if name not in shapes:
-            if "pcs_gate." in name:
+            if f"{GATE}." in name:
                 continue
             message = (
                 f"the plan belongs to another model: it cuts {name!r}, which this model does not have. "
                 "Save a model before its norms are folded into its convolutions; export folds them."
             )
             raise PlanMismatchError(message)
-        after = list(before)
-        for axis, kept in plan.tensors[name].items():
-            after[axis] = len(kept)
-        whole, cut = whole and list(shapes[name]) == before, cut and list(shapes[name]) == after
+        after = plan.shape_after(name, before)
+        whole, cut = whole and list(shapes[name]) == before, cut and shapes[name] == after
         if not whole and not cut:
             message = (
                 f"the plan belongs to another model: {name!r} has shape {shapes[name]}, with this plan "
-                f"it would be {tuple(before)} before and {tuple(after)} after the cut"
+                f"it would be {tuple(before)} before and {after} after the cut"
             )
             raise PlanMismatchError(message)
     return cut

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from pcshrink.artifact.record import GateState, ScaleState
 from pcshrink.errors import CheckpointError, ShrinkWarning
-from pcshrink.methods.pcs.gate import Gate
 from pcshrink.surgery.fold import ConstantScale
+from pcshrink.surgery.gate import Gate
 from pcshrink.surgery.gates import find_gates
 
 
@@ -67,15 +67,7 @@ def gate_states(model: nn.Module) -> tuple[GateState, ...]:
     gates = find_gates(model).values()
     order = {id(gate): place for place, gate in reversed(list(enumerate(_hooked(model, Gate))))}
     found = sorted(gates, key=lambda gate: order.get(id(gate), -1))
-    return tuple(
-        GateState(
-            spec=g.spec,
-            masked=bool(g.masked),
-            blend=float(g.blend),
-            truncated=g.truncated,
-        )
-        for g in found
-    )
+    return tuple(GateState(spec=g.spec, switches={name: getattr(g, name) for name in g.SWITCHES}) for g in found)
 
 
 def _hooked(model: nn.Module, owner: type) -> list[Any]:

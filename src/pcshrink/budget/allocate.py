@@ -10,210 +10,239 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from pcshrink.budget.cost_model import CostModel, Floats, Metric, cost_of
+from pcshrink.budget.config import BudgetConfig
+from pcshrink.budget.cost_model import CostModel, Floats, cost_of
+from pcshrink.config import MethodConfig, Metric
 from pcshrink.errors import ConfigError
 from pcshrink.methods.select import count
 from pcshrink.shrinker import Shrinker
-from pcshrink.train.recipe.schema import BudgetSection, ShrinkSection
 
 TOLERANCE = 0.01  # a budget counts as met up to this share above it
+FREEDOM = 0.8  # the least widths cost at most this share of the limit, so that groups can differ
 
 
 @dataclass
-class Budget:
-    """A limit on the compact network, and the model of its cost.
+class Limit:
+    """A budget as numbers.
 
     Attributes:
-        section: What the recipe says.
-        limit: The largest cost allowed, as a number.
+        config: What the user said.
+        limit: The largest cost allowed.
         dense: What the uncompressed network costs.
     """
 
-    section: BudgetSection
+    config: BudgetConfig
     limit: float
     dense: float
 
     @classmethod
-    def of(cls, section: BudgetSection, shrinker: Shrinker, example_input: Any) -> Budget:
+    def of(cls, config: BudgetConfig, shrinker: Shrinker, example_input: Any) -> Limit:
         """Turn a share into a number; the model must still have its original widths.
 
         Raises:
             ConfigError: The limit allows the whole network.
         """
-        dense = cost_of(shrinker.model, example_input, section.metric, section.convention)
-        limit = section.amount * dense if section.amount <= 1 else section.amount
+        dense = cost_of(shrinker.model, example_input, config.metric, config.convention)
+        limit = config.amount * dense if config.amount <= 1 else config.amount
         if limit >= dense:
             message = (
-                f"shrink.budget.{section.metric}: {limit:,.0f} is no less than what the dense network costs, "
-                f"{dense:,.0f} ({section.convention} convention), so nothing would shrink"
+                f"shrink.budget.{config.metric}: {limit:,.0f} is no less than what the dense network costs, "
+                f"{dense:,.0f} ({config.convention} convention), so nothing would shrink"
             )
             raise ConfigError(message)
-        return cls(section, limit, float(dense))
+        return cls(config, limit, float(dense))
 
     @property
     def metric(self) -> Metric:
         """What is limited."""
-        return self.section.metric
+        return self.config.metric
 
 
-def cost_model(shrinker: Shrinker, example_input: Any, settings: ShrinkSection) -> CostModel:
-    """The cost model that fits a recipe's settings."""
-    convention = settings.budget.convention if settings.budget else "layers"
-    return CostModel.of(shrinker, example_input, gates=settings.gates, convention=convention)
+@dataclass
+class CostTarget:
+    """A limit together with the network it is for: what a method is given to meet.
 
-
-def least_widths(model: CostModel, settings: ShrinkSection) -> Floats:
-    """The fewest channels each group may keep."""
-    return np.array([_allowed(int(w), 0.0, settings) for w in model.full], dtype=np.float64)
-
-
-def check(budget: Budget, model: CostModel, settings: ShrinkSection) -> None:
-    """Refuse a budget no choice of widths can meet.
-
-    Raises:
-        ConfigError: With the smallest value that can be reached.
-    """
-    least = model.cost(least_widths(model, settings), budget.metric)
-    if least > budget.limit * (1 + TOLERANCE):
-        why = f"min_channels {settings.min_channels}" + (f", align {settings.align}" if settings.align != 1 else "")
-        message = (
-            f"shrink.budget.{budget.metric}: {budget.limit:,.0f} cannot be reached; the smallest possible here is "
-            f"{least:,.0f}, a share of {least / budget.dense:.3f} of the dense {budget.dense:,.0f} "
-            f"({budget.section.convention} convention, {why}, gates: {settings.gates})"
-        )
-        raise ConfigError(message)
-
-
-def allocate(
-    budget: Budget, model: CostModel, settings: ShrinkSection, running: Mapping[str, Tensor] | None = None
-) -> dict[str, int]:
-    """How many channels each group keeps so that the budget is met as closely as the widths allow.
-
-    Args:
+    Attributes:
         budget: The limit.
         model: The cost as a function of the widths.
-        settings: Alignment, least widths and the kind of allocation.
-        running: Running salience by group; needed for ``allocation: global``, else all groups shrink alike.
+        rules: Least widths.
+        align: What widths are multiples of.
+        gates: "keep" or "fold", for messages.
     """
-    check(budget, model, settings)
-    if settings.allocation == "global" and running is not None:
-        widths = _by_salience(budget, model, settings, running)
-    else:
-        widths = _uniform(budget, model, settings)
-    widths = _fill(budget, model, settings, widths)
-    if model.cost(widths, budget.metric) < (1 - TOLERANCE) * min(budget.limit, model.cost(model.full, budget.metric)):
-        widths = _exchange(budget, model, settings, widths)
-    return {name: int(width) for name, width in zip(model.names, widths, strict=True)}
+
+    budget: Limit
+    model: CostModel
+    rules: MethodConfig
+    align: int
+    gates: str = "keep"
+
+    @property
+    def dense(self) -> float:
+        """What the uncompressed network costs."""
+        return self.budget.dense
+
+    @property
+    def limit(self) -> float:
+        """What the compact one may cost."""
+        return self.budget.limit
+
+    def cost(self, keep: Mapping[str, float]) -> float:
+        """What the network costs when the groups keep so many channels."""
+        return self.model.cost(self.model.widths(keep), self.budget.metric)
+
+    def cost_of(self, widths: Floats) -> float:
+        """The same for an array of widths."""
+        return self.model.cost(widths, self.budget.metric)
+
+    def allowed(self, full: int, wanted: float) -> int:
+        """The allowed width nearest to the wanted one: aligned where the group is large enough, never too small."""
+        ratio = min(max(1 - wanted / full, 0.0), 1.0)
+        return max(full - count(ratio, full, self.rules.min_channels, self.align), 1)
+
+    def at(self, ratio: float) -> Floats:
+        """All groups at one keep ratio."""
+        return np.array([self.allowed(int(w), ratio * w) for w in self.model.full], dtype=np.float64)
+
+    @property
+    def least(self) -> Floats:
+        """The fewest channels each group may keep."""
+        return self.at(0.0)
+
+    def check(self) -> None:
+        """Refuse a budget no choice of widths can meet.
+
+        Raises:
+            ConfigError: With the smallest value that can be reached.
+        """
+        least = self.cost_of(self.least)
+        if least > self.limit * (1 + TOLERANCE):
+            why = f"min_channels {self.rules.min_channels}" + (f", align {self.align}" if self.align != 1 else "")
+            message = (
+                f"shrink.budget.{self.budget.metric}: {self.limit:,.0f} cannot be reached; the smallest possible here "
+                f"is {least:,.0f}, a share of {least / self.dense:.3f} of the dense {self.dense:,.0f} "
+                f"({self.budget.config.convention} convention, {why}, gates: {self.gates})"
+            )
+            raise ConfigError(message)
+
+    def widths(self, scores: Mapping[str, Tensor] | None = None) -> dict[str, int]:
+        """How many channels each group keeps so that the budget is met as closely as the widths allow.
+
+        Args:
+            scores: What the channels are worth, by group; without, all groups give the same share.
+        """
+        self.check()
+        widths = _fill(self, _uniform(self) if scores is None else _by_scores(self, scores), scores)
+        if self.cost_of(widths) < (1 - TOLERANCE) * min(self.limit, self.cost_of(self.model.full)):
+            widths = _exchange(self, widths)
+        return {name: int(width) for name, width in zip(self.model.names, widths, strict=True)}
+
+    def floors(self, ratio: float) -> dict[str, int]:
+        """The fewest channels each group may keep: a share of it, less where the limit needs more to leave."""
+        self.check()
+        keep = 1 - ratio
+        while keep > 0 and self.cost_of(self.at(keep)) > FREEDOM * self.limit:
+            keep -= 0.02
+        widths = self.at(max(keep, 0.0))
+        return {name: int(width) for name, width in zip(self.model.names, widths, strict=True)}
 
 
-def _allowed(full: int, wanted: float, settings: ShrinkSection) -> int:
-    """The allowed width nearest to the wanted one: aligned where the group is large enough, never too small."""
-    ratio = min(max(1 - wanted / full, 0.0), 1.0)
-    assert isinstance(settings.align, int), "a run settles align: auto before anything is counted"
-    kept = full - count(ratio, full, settings.min_channels, settings.align)
-    return max(kept, 1)
-
-
-def _uniform(budget: Budget, model: CostModel, settings: ShrinkSection) -> Floats:
+def _uniform(target: CostTarget) -> Floats:
     """Bisect on one keep ratio for all groups; the widest choice within the limit."""
-
-    def at(ratio: float) -> Floats:
-        return np.array([_allowed(int(w), ratio * w, settings) for w in model.full], dtype=np.float64)
-
     low, high = 0.0, 1.0
-    if model.cost(at(high), budget.metric) <= budget.limit:
-        return at(high)
+    if target.cost_of(target.at(high)) <= target.limit:
+        return target.at(high)
     for _ in range(30):
         middle = (low + high) / 2
-        if model.cost(at(middle), budget.metric) <= budget.limit:
+        if target.cost_of(target.at(middle)) <= target.limit:
             low = middle
         else:
             high = middle
-    return at(low)
+    return target.at(low)
 
 
-def _by_salience(budget: Budget, model: CostModel, settings: ShrinkSection, running: Mapping[str, Tensor]) -> Floats:
-    """Take away what has the least salience for its cost, step by step, until the limit is met."""
-    least, widths = least_widths(model, settings), model.full.copy()
-    orders = [np.sort(running[name].double().cpu().numpy()) for name in model.names]
-    cost = model.cost(widths, budget.metric)
+def _by_scores(target: CostTarget, scores: Mapping[str, Tensor]) -> Floats:
+    """Take away what is worth the least for its cost, step by step, until the limit is met."""
+    least, widths, full = target.least, target.model.full.copy(), target.model.full
+    orders = [np.sort(scores[name].double().cpu().numpy()) for name in target.model.names]
+    cost = target.cost_of(widths)
 
     def price(index: int) -> float:
-        """Salience lost for each unit of cost saved by the group's next step down."""
-        narrower = _next_down(model, settings, widths, index)
-        saved = cost - model.cost(narrower, budget.metric)
-        gone = int(model.full[index] - widths[index])
+        """Worth lost for each unit of cost saved by the group's next step down."""
+        narrower = _next_down(target, widths, index)
+        saved = cost - target.cost_of(narrower)
+        gone = int(full[index] - widths[index])
         step = int(widths[index] - narrower[index])
         lost = float(orders[index][gone : gone + step].sum()) + 1e-9 * step
         return lost / max(saved, 1e-9)
 
     heap = [(price(i), i) for i in range(len(widths)) if widths[i] > least[i]]
     heapq.heapify(heap)
-    while heap and cost > budget.limit:
+    while heap and cost > target.limit:
         _, index = heapq.heappop(heap)
         now = price(index)
         if heap and now > heap[0][0]:
             heapq.heappush(heap, (now, index))
             continue
-        widths = _next_down(model, settings, widths, index)
-        cost = model.cost(widths, budget.metric)
+        widths = _next_down(target, widths, index)
+        cost = target.cost_of(widths)
         if widths[index] > least[index]:
             heapq.heappush(heap, (price(index), index))
     return widths
 
 
-def _next_down(model: CostModel, settings: ShrinkSection, widths: Floats, index: int) -> Floats:
+def _next_down(target: CostTarget, widths: Floats, index: int) -> Floats:
     """The group narrower by one step, about a fortieth of its channels."""
     narrower = widths.copy()
-    full = int(model.full[index])
+    full = int(target.model.full[index])
     for wanted in range(int(widths[index]) - max(full // 40, 1), -full, -1):
-        width = _allowed(full, wanted, settings)
+        width = target.allowed(full, wanted)
         if width < widths[index]:
             narrower[index] = width
             break
     return narrower
 
 
-def _next_up(model: CostModel, settings: ShrinkSection, widths: Floats, index: int) -> Floats:
+def _next_up(target: CostTarget, widths: Floats, index: int) -> Floats:
     wider = widths.copy()
-    full = int(model.full[index])
+    full = int(target.model.full[index])
     for wanted in range(int(widths[index]) + 1, full + 1):
-        width = _allowed(full, wanted, settings)
+        width = target.allowed(full, wanted)
         if width > widths[index]:
             wider[index] = width
             break
     return wider
 
 
-def _fill(budget: Budget, model: CostModel, settings: ShrinkSection, widths: Floats) -> Floats:
-    """Give single groups their next width while the budget has room: the least widened group first."""
+def _fill(target: CostTarget, widths: Floats, scores: Mapping[str, Tensor] | None = None) -> Floats:
+    """Give single groups their next width while the budget has room: the narrowest first, or the worthiest channel."""
+    ranked = None if scores is None else [np.sort(scores[n].double().cpu().numpy()) for n in target.model.names]
     while True:
-        shares = widths / model.full
-        for index in np.argsort(shares, kind="stable"):
-            wider = _next_up(model, settings, widths, int(index))
-            if wider[index] > widths[index] and model.cost(wider, budget.metric) <= budget.limit:
+        if ranked is None:
+            order = np.argsort(widths / target.model.full, kind="stable")
+        else:
+            next_up = [worth[max(len(worth) - int(w) - 1, 0)] for worth, w in zip(ranked, widths, strict=True)]
+            order = np.argsort([-worth for worth in next_up], kind="stable")
+        for index in order:
+            wider = _next_up(target, widths, int(index))
+            if wider[index] > widths[index] and target.cost_of(wider) <= target.limit:
                 widths = wider
                 break
         else:
             return widths
 
 
-def _exchange(budget: Budget, model: CostModel, settings: ShrinkSection, widths: Floats) -> Floats:
+def _exchange(target: CostTarget, widths: Floats) -> Floats:
     """Where steps are coarse: widen one group and narrow others for it, if that comes closer to the limit."""
-
-    def cost(choice: Floats) -> float:
-        return model.cost(choice, budget.metric)
-
-    best, least = widths, least_widths(model, settings)
+    cost, best, least = target.cost_of, widths, target.least
     for index in range(len(widths)):
-        trial = _next_up(model, settings, widths, index)
-        while cost(trial) > budget.limit:
+        trial = _next_up(target, widths, index)
+        while cost(trial) > target.limit:
             others = [i for i in range(len(trial)) if i != index and trial[i] > least[i]]
-            options = [_next_down(model, settings, trial, i) for i in others]
-            within = [o for o in options if cost(o) <= budget.limit]
+            options = [_next_down(target, trial, i) for i in others]
+            within = [o for o in options if cost(o) <= target.limit]
             if not options:
                 break
             trial = max(within, key=cost) if within else min(options, key=cost)
-        if cost(best) < cost(trial) <= budget.limit:
+        if cost(best) < cost(trial) <= target.limit:
             best = trial
-    return _fill(budget, model, settings, best)
+    return _fill(target, best)

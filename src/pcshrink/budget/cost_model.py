@@ -1,7 +1,7 @@
 """The exact cost of the compact network as a quick function of the groups' widths.
 
 A convolution or linear layer costs its kernel's size times the places it is applied at, and its kernel's size is the
-product of the widths of its axes; output maps and generators grow in proportion to single widths. One profile of a
+product of the widths of its axes; output maps and gates grow in proportion to single widths. One profile of a
 narrower network checks that this is all. Where it is not (norms and activations of the paper's convention, attention
 products), the rest also grows in proportion to single widths and is measured, with each group narrowed in turn.
 """
@@ -18,15 +18,15 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from pcshrink.budget.config import METRICS, Convention
+from pcshrink.config import Metric
 from pcshrink.measure import Profile, profile
 from pcshrink.shrinker import Shrinker
 from pcshrink.surgery.cut import apply_plan
+from pcshrink.surgery.gate import GATE, gate_class
 from pcshrink.surgery.gates import remove_gates_
-from pcshrink.surgery.plan import GATE, PrunePlan
+from pcshrink.surgery.plan import PrunePlan
 
-Metric = Literal["madds", "params", "mem_access"]
-Convention = Literal["layers", "paper"]
-METRICS: tuple[Metric, ...] = ("madds", "params", "mem_access")
 Floats = npt.NDArray[np.float64]
 Term = tuple[list["Axis"], dict[Metric, float]]  # the product of these widths, at this price each
 
@@ -72,7 +72,7 @@ class CostModel:
         Args:
             shrinker: What ``attach_`` gave.
             example_input: As for ``attach_``.
-            gates: Whether the salience generators stay, and so count, in the compact network.
+            gates: Whether the gates stay, and so count, in the compact network.
             convention: How madds and mem_access are counted.
         """
         names = [g.name for g in shrinker.groups]
@@ -80,7 +80,7 @@ class CostModel:
         meter = _Meter(shrinker, example_input, gates, convention)
         terms = _kernels(shrinker, profile(_bare(shrinker.model), example_input))
         if gates == "keep":
-            terms += _generators(shrinker)
+            terms += _gates(shrinker)
         model = cls(names, full, terms)
         model._fit(shrinker, meter)
         return model
@@ -113,7 +113,18 @@ class CostModel:
         """What the compact network costs when the groups keep so many channels."""
         return self._by_kernels(widths, metric) + self.base[metric] + float(self.slopes[metric] @ widths)
 
-    def widths(self, kept: Mapping[str, int]) -> Floats:
+    def prices(self, metric: Metric) -> dict[str, float]:
+        """What one channel of each group costs now, relative to the mean over all channels."""
+        whole = self.cost(self.full, metric)
+        each = []
+        for index in range(len(self.full)):
+            narrower = self.full.copy()
+            narrower[index] -= 1
+            each.append(whole - self.cost(narrower, metric))
+        mean = float(np.dot(each, self.full) / self.full.sum())
+        return {name: price / mean for name, price in zip(self.names, each, strict=True)}
+
+    def widths(self, kept: Mapping[str, float]) -> Floats:
         """Widths by group name as an array; groups not named stay whole."""
         return np.array([kept.get(n, w) for n, w in zip(self.names, self.full, strict=True)], dtype=np.float64)
 
@@ -183,10 +194,10 @@ def _kernels(shrinker: Shrinker, places: Profile) -> list[Term]:
     return terms
 
 
-def _generators(shrinker: Shrinker) -> list[Term]:
+def _gates(shrinker: Shrinker) -> list[Term]:
     find, terms = _Axes(shrinker), []
-    for spec, own, fed in shrinker.specs.values():
-        wide = float(spec.hidden)
-        into: dict[Metric, float] = {"params": wide, "madds": wide, "mem_access": wide}
-        terms += [([find.of(fed)], into), ([find.of(own)], into | {"params": wide + 1})]
+    for spec, own, fed in shrinker.method.sites.values():
+        for role, costs in gate_class(spec.kind).costs(spec).items():
+            price: dict[Metric, float] = {metric: costs[metric] for metric in METRICS}
+            terms.append(([find.of(own if role == "own" else fed)], price))
     return terms

@@ -81,7 +81,7 @@ def conclude(walk: Walk, called: set[str], excluded: dict[str, str]) -> Coupling
             break
         ledger.averaged = [(site, units) for site, units in ledger.averaged if site not in used]
         for site, units in over:
-            ledger.pin(units, f"the generator of {site.module!r} averages over them")
+            ledger.pin(units, f"the gate of {site.module!r} averages over them")
     refused = _refusals(ledger, root, reasons, groups)
     groups, alone = [g for g in groups if g.channels > 1], [g for g in groups if g.channels == 1]
     refused |= {w: "all its channels are tied together, so none can leave alone" for g in alone for w in g.writers}
@@ -130,16 +130,16 @@ def _groups(ledger: Ledger, root: Ids, reasons: dict[int, str], order: list[str]
 def _gated(ledger: Ledger, root: Ids, free: Flags, sites: list[Site]) -> tuple[Ids, list[bytes]]:
     """The components that gates make zero where it matters, and the numbers of these gates' sites."""
     number = {site: i for i, site in enumerate(sites)}
-    mark, found = np.zeros(ledger.count, bool), []
+    mark, with_site = np.zeros(ledger.count, bool), []
     for units, needs in ledger.needed:
         components = root[units]
         components = components[free[components]]
         for site in needs:
             behind = root[ledger.gates[site][0]]
             mark[behind] = True
-            found.append(components[mark[components]] * len(sites) + number[site])
+            with_site.append(components[mark[components]] * len(sites) + number[site])
             mark[behind] = False
-    pairs = _distinct(np.concatenate([np.zeros(0, np.int64), *found]))
+    pairs = _distinct(np.concatenate([np.zeros(0, np.int64), *with_site]))
     owners = pairs // max(len(sites), 1)
     components = np.unique(owners)
     return components, _rows(owners, pairs % max(len(sites), 1), components)
@@ -161,8 +161,8 @@ def _distinct(numbers: Ids) -> Ids:
     """Sorted, each once; for long arrays quicker than ``np.unique``, which hashes."""
     ordered: Ids = np.sort(numbers)
     first: Flags = np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]
-    found: Ids = ordered[first]
-    return found
+    distinct: Ids = ordered[first]
+    return distinct
 
 
 def _rows(owners: Ids, values: Ids, components: Ids) -> list[bytes]:
@@ -173,12 +173,12 @@ def _rows(owners: Ids, values: Ids, components: Ids) -> list[bytes]:
 
 def _modules_of(table: dict[str, Ids], root: Ids, owner: Ids, order: list[str]) -> dict[int, list[str]]:
     """Group number -> the modules whose channels belong to it, in the model's order."""
-    found: dict[int, list[str]] = {}
+    modules: dict[int, list[str]] = {}
     for module in sorted(table, key=order.index):
         for number in np.unique(owner[root[table[module]]]):
             if number >= 0:
-                found.setdefault(int(number), []).append(module)
-    return found
+                modules.setdefault(int(number), []).append(module)
+    return modules
 
 
 def _refusals(ledger: Ledger, root: Ids, reasons: dict[int, str], groups: list[ChannelGroup]) -> dict[str, str]:

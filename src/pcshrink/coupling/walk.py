@@ -28,8 +28,8 @@ SCRIPTED = "is scripted or traced by torch.jit and cannot be cut; shrink first, 
 class Walk:
     """Carries channel knowledge through a recording, operation by operation."""
 
-    def __init__(self, model: nn.Module, ledger: Ledger) -> None:
-        self.model = model
+    def __init__(self, model: nn.Module, ledger: Ledger, *, reads_input: bool = True) -> None:
+        self.model, self.reads_input = model, reads_input
         self.ledger = ledger
         self.modules = dict(model.named_modules())
         self.values: dict[int, Value] = {}
@@ -130,7 +130,8 @@ class Walk:
             origin = self._own_input(site.module, value.shape[0])
         if origin is None or axis == 0:
             return False
-        self.ledger.averaged.append((site, origin.averaged))
+        if self.reads_input:
+            self.ledger.averaged.append((site, origin.averaged))
         from_end = is_linear(self.modules.get(site.module)) or axis != 1
         self.ledger.gates.setdefault(site, (value.axes[axis].units, axis - len(value.shape) if from_end else 1, origin))
         return True
@@ -166,7 +167,7 @@ class Walk:
             self.values[id(op.out)] = replace(value, axes=value.axes | {axis: channels.gated(site)})
 
     def _owns_tensors(self, name: str) -> bool:
-        """A leaf with numbers of its own, such as a frozen norm: it may move zero, so a gate fits behind it."""
+        """A leaf with parameters or buffers, such as a frozen norm: it may not map 0 to 0, so a gate goes after it."""
         module = self.modules.get(name)
         return module is not None and not module._modules and bool(module._parameters or module._buffers)
 

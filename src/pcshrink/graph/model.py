@@ -89,13 +89,13 @@ def first_line(error: BaseException) -> str:
 
 def tensors(tree: Any) -> list[Tensor]:
     """All tensors in a nested structure of lists, tuples, dicts and model-output classes."""
-    found: list[Tensor] = []
+    leaves: list[Tensor] = []
     for leaf in tree_iter(tree):
         if isinstance(leaf, Tensor):
-            found.append(leaf)
+            leaves.append(leaf)
         elif hasattr(leaf, "__dict__") and not isinstance(leaf, (nn.Module, type)):
-            found += [t for t in vars(leaf).values() if isinstance(t, Tensor)]
-    return found
+            leaves += [t for t in vars(leaf).values() if isinstance(t, Tensor)]
+    return leaves
 
 
 def describe(example_input: Any) -> str:

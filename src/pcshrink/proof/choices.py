@@ -144,8 +144,8 @@ def _copied(out: Any) -> Any:
 def _axis(func: Any, args: Any, kwargs: Any) -> int:
     for position, argument in enumerate(func._schema.arguments):
         if argument.name == "dim":
-            found = args[position] if position < len(args) else kwargs.get("dim", argument.default_value)
-            return int(found if found is not None else -1)
+            axis = args[position] if position < len(args) else kwargs.get("dim", argument.default_value)
+            return int(axis if axis is not None else -1)
     return -1
 
 

@@ -33,6 +33,7 @@ def compact(
 
     Raises:
         PlanMismatchError: The plan belongs to another model.
+        TraceError: The model does not run on the example input.
         VerificationError: The compact model does not agree with the masked one.
     """
     if gates not in ("keep", "fold"):

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import nn
 
-from pcshrink.config import ShrinkConfig
+from pcshrink.config import MethodConfig
 from pcshrink.coupling.groups import Coupling, conclude
 from pcshrink.coupling.units import Ledger
 from pcshrink.coupling.walk import Walk
@@ -32,13 +32,14 @@ NOT_UNDERSTOOD = "could not be analysed"
 LAYERS = (nn.Linear, nn.modules.conv._ConvNd)
 
 
-def discover(model: nn.Module, example_input: Any, config: ShrinkConfig) -> Coupling:
+def discover(model: nn.Module, example_input: Any, config: MethodConfig, *, reads_input: bool = True) -> Coupling:
     """The groups of a model that can shrink, proven unless the settings say otherwise.
 
     Args:
         model: Any module; it is left as it was.
         example_input: A tensor, a tuple or a dict of arguments, or a list of such examples: the groups hold for all.
-        config: The settings.
+        config: Which layers to leave alone, and whether to prove.
+        reads_input: The gates read the mean input of their layers, so what that mean is taken over must stay.
 
     Raises:
         NoSitesError: No group is left, or a pattern matches nothing.
@@ -52,7 +53,7 @@ def discover(model: nn.Module, example_input: Any, config: ShrinkConfig) -> Coup
     examples = examples_of(model, example_input)
     check_copies(model, examples[0])
     with adapted(model.modules()), _typed(model):
-        coupling, paths, choosing = _couple(model, examples, config)
+        coupling, paths, choosing = _couple(model, examples, config, reads_input)
         if config.prove:
             coupling = prove(model, coupling, examples, paths, choosing=choosing)
     for note in coupling.notes:
@@ -79,10 +80,12 @@ def _typed(model: nn.Module) -> Iterator[None]:
         raise TraceError(message) from error
 
 
-def _couple(model: nn.Module, examples: list[Any], config: ShrinkConfig) -> tuple[Coupling, list[list[str]], bool]:
+def _couple(
+    model: nn.Module, examples: list[Any], config: MethodConfig, reads_input: bool
+) -> tuple[Coupling, list[list[str]], bool]:
     """The groups, the operations that run on each example, and whether the model makes choices that may hide much."""
     excluded = _excluded(model, config)
-    walk = Walk(model, Ledger())
+    walk = Walk(model, Ledger(), reads_input=reads_input)
     called, paths, choosing = set[str](), [], False
     for example in examples:
         started = time.perf_counter()
@@ -109,7 +112,7 @@ def _follow_training(model: nn.Module, walk: Walk, example_input: Any) -> set[st
     return graph.called
 
 
-def _excluded(model: nn.Module, config: ShrinkConfig) -> dict[str, str]:
+def _excluded(model: nn.Module, config: MethodConfig) -> dict[str, str]:
     """Module name -> reason, from the include, exclude and ratio patterns."""
     layers = [n for n, m in model.named_modules() if isinstance(m, LAYERS)]
     excluded: dict[str, str] = {}
@@ -126,11 +129,11 @@ def _excluded(model: nn.Module, config: ShrinkConfig) -> dict[str, str]:
 
 def _matching(layers: Iterable[str], pattern: str, field: str) -> list[str]:
     names = list(layers)
-    found = fnmatch.filter(names, pattern)
-    if not found:
+    matching = fnmatch.filter(names, pattern)
+    if not matching:
         some = ", ".join(names[:6])
         message = (
             f"{field}: the pattern {pattern!r} matches no convolution or linear layer; they are called {some}, ..."
         )
         raise NoSitesError(message)
-    return found
+    return matching

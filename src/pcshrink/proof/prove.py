@@ -20,7 +20,7 @@ from pcshrink.proof.paths import unproven_paths
 from pcshrink.proof.verify import check, compare, outputs_of
 from pcshrink.surgery.cut import apply_plan
 from pcshrink.surgery.mask import masked
-from pcshrink.surgery.plan import gate_specs, make_plan
+from pcshrink.surgery.plan import gate_sites, make_plan
 
 MOST_TRIALS = 100  # a trial costs two forward passes
 log = logging.getLogger(__name__)
@@ -61,13 +61,13 @@ def prove(
 
 
 class _Proof:
-    """Tries cuts on a copy of a model on which nothing can hide."""
+    """Tries cuts on a copy of a model in which no tensor is constant, so that every wrong cut shows."""
 
     def __init__(self, model: nn.Module, coupling: Coupling, examples: list[Any], choosing: bool) -> None:
         self.original, self.coupling, self.examples, self.choosing = model, coupling, examples, choosing
         self.model = _scattered(model)
         self.shapes = {n: tuple(t.shape) for n, t in (*model.named_parameters(), *model.named_buffers())}
-        self.gates = gate_specs(coupling, reduction=4, norm=False)
+        self.gates = gate_sites(coupling)
         self.kinds = {group.name: self._kind(group) for group in coupling.groups}
         self.trials = 0
         self.seen: dict[frozenset[str], str | None] = {}
@@ -159,7 +159,7 @@ class _Proof:
         around, who = functools.partial(masked, self.model, plan), ("the masked copy", "the compact copy")
         small = apply_plan(self.model, plan)
         for example in examples:
-            check(self.model, small, example, who, around, choosing=self.choosing, finite=True)
+            check(self.model, small, example, who, around, users_own=False, choosing=self.choosing, finite=True)
 
 
 def _keep_some(groups: list[ChannelGroup]) -> dict[str, Flags]:
@@ -173,7 +173,7 @@ def _keep_some(groups: list[ChannelGroup]) -> dict[str, Flags]:
 
 
 def _scattered(model: nn.Module) -> nn.Module:
-    """A copy on which nothing can hide: constants such as zero-initialised norms get random values."""
+    """A copy whose constant tensors, such as zero-initialised norms, get random values, so that wrong cuts show."""
     trial = duplicate(model)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -187,7 +187,7 @@ def _scattered(model: nn.Module) -> nn.Module:
 
 def _check_repeats(model: nn.Module, example_input: Any) -> None:
     """A proof that fails means nothing if the model never gives the same output twice."""
-    first, second = (outputs_of(model, example_input, "the reference model") for _ in range(2))
+    first, second = (outputs_of(model, example_input, "the model", users_own=True) for _ in range(2))
     try:
         compare(first, second, "two runs of the same model")
     except VerificationError as error:

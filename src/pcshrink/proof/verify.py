@@ -35,6 +35,7 @@ def verify(model: nn.Module, small: nn.Module, example_input: Any) -> float:
         example_input: A tensor, or a tuple of arguments; or a list of such examples.
 
     Raises:
+        TraceError: The reference does not run on this input.
         VerificationError: They differ by more than rounding (float32: 1e-5 of the largest output, or 1e-12 in
             float64; float64: 1e-12).
     """
@@ -49,6 +50,7 @@ def check(
     who: tuple[str, str],
     around: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
     *,
+    users_own: bool = True,
     choosing: bool = False,
     finite: bool = False,
 ) -> float:
@@ -60,6 +62,7 @@ def check(
         example_input: A tensor, or a tuple of arguments.
         who: What both are called in messages.
         around: Makes a context for the reference, for example one that masks it.
+        users_own: The reference is the user's own model; see ``outputs_of``.
         choosing: The models are known to choose, so outputs alone need not be tried.
         finite: Raise ArithmeticError where the reference gives infinite values, which would prove nothing.
     """
@@ -67,13 +70,13 @@ def check(
     what = f"{one.rpartition(' ')[0]} and {other}"
     if not choosing:
         with around():
-            expected = outputs_of(model, example_input, who[0])
+            expected = outputs_of(model, example_input, who[0], users_own=users_own)
         _check_finite(expected, finite)
         got = outputs_of(small, example_input, who[1])
         if all(t.numel() for t in expected) and difference(expected, got) <= tolerance(expected):
             return compare(expected, got, what)
     with around(), Noting() as noting:
-        expected = outputs_of(model, example_input, who[0])
+        expected = outputs_of(model, example_input, who[0], users_own=users_own)
     _check_finite(expected, finite)
     if not noting.choices.made and not choosing:
         closer = _in_double(model, small, example_input, who, around) if _may_be_rounding(expected, got) else None
@@ -117,14 +120,25 @@ def _check_finite(outputs: list[Tensor], wanted: bool) -> None:
         raise ArithmeticError
 
 
-def outputs_of(model: nn.Module, example_input: Any, who: str) -> list[Tensor]:
-    """All output tensors of an evaluation pass with a fixed random state."""
+def outputs_of(model: nn.Module, example_input: Any, who: str, *, users_own: bool = False) -> list[Tensor]:
+    """All output tensors of an evaluation pass with a fixed random state.
+
+    Args:
+        model: What runs.
+        example_input: A tensor, or a tuple of arguments.
+        who: What the model is called in messages.
+        users_own: It is the model that the user passed, so if it does not run, the input is wrong.
+
+    Raises:
+        TraceError: The user's own model does not run.
+        VerificationError: A model that was made here does not run.
+    """
     try:
         with evaluation(model):
             return [t.detach() for t in tensors(run(model, example_input))]
     except Exception as error:
         message = f"{who} does not run on {describe(example_input)}: {type(error).__name__}: {first_line(error)}"
-        kind = TraceError if "reference" in who else VerificationError
+        kind = TraceError if users_own else VerificationError
         raise kind(message) from error
 
 

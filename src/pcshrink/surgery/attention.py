@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import types
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from pcshrink.surgery.gate import BoundForward
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def adapt_(module: nn.Module) -> bool:
     adapter = find_adapter(module)
     if adapter is None or "forward" in vars(module):
         return False
-    module.forward = types.MethodType(adapter.forward, module)
+    module.forward = BoundForward(module, adapter.forward)
     if isinstance(module, nn.MultiheadAttention):
         module._qkv_same_embed_dim = False  # keeps TransformerEncoderLayer's fused path, which knows no cut heads, away
     return True
@@ -69,7 +70,7 @@ def adapt_(module: nn.Module) -> bool:
 def restore_(module: nn.Module) -> None:
     """Give a module its own forward pass back, unless heads are missing."""
     adapter = find_adapter(module)
-    if adapter is None or getattr(vars(module).get("forward"), "__func__", None) is not adapter.forward:
+    if adapter is None or getattr(vars(module).get("forward"), "function", None) is not adapter.forward:
         return
     projection = module.get_submodule(adapter.projection)
     if projection.in_features == projection.out_features:

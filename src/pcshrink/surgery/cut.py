@@ -12,8 +12,9 @@ from pcshrink.coupling.rules.heads import HEADS
 from pcshrink.errors import PlanMismatchError, ShrinkError
 from pcshrink.graph.model import duplicate
 from pcshrink.surgery.attention import adapt_
+from pcshrink.surgery.gate import GATE
 from pcshrink.surgery.gates import find_gates
-from pcshrink.surgery.plan import GATE, PrunePlan
+from pcshrink.surgery.plan import PrunePlan
 from pcshrink.surgery.reweigh import keep_weights_, make_plain_
 
 
@@ -35,9 +36,7 @@ def apply_plan(model: nn.Module, plan: PrunePlan) -> nn.Module:
     present = find_gates(small)
     for spec in plan.gates:
         if spec.module in present:
-            gate = present[spec.module]
-            gate.spec, gate.truncated = spec, None  # the cut has been made
-            gate.generator.fc1.in_features, gate.generator.fc2.out_features = spec.in_features, spec.channels
+            present[spec.module].resize_(spec)
     return small
 
 

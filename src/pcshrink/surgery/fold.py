@@ -1,4 +1,4 @@
-"""Bake the running salience into the layers, so that no generator is left."""
+"""Make gates constant and part of their layers, so that none is left."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class ConstantScale:
 
 
 def fold(model: nn.Module) -> nn.Module:
-    """Give a copy of a gated model in which every gate is replaced by its running salience.
+    """Give a copy of a gated model in which every gate is replaced by its constant (the running salience).
 
-    Kept saliences hardly depend on the input; the copy equals the model whose gates multiply by the running salience.
+    Kept saliences hardly depend on the input; the copy equals the model whose gates multiply by their constants.
     """
     folded = copy.deepcopy(model)
     fold_gates_(folded)
@@ -54,8 +54,9 @@ def fold_gates_(model: nn.Module) -> None:
     """Replace every gate on the model by constants in its layer."""
     for name, gate in find_gates(model).items():
         layer = model.get_submodule(name)
-        scale = gate.running * gate.mask if gate.masked else gate.running.clone()
-        scale = scale.repeat_interleave(gate.spec.repeat)
+        scale = gate.constant().repeat_interleave(gate.spec.repeat)
+        if bool((scale == 1).all()):
+            continue
         if not (_fold_input if gate.spec.at_input else _fold_output)(layer, scale):
             layer.register_buffer("pcs_scale", scale)
             constant = ConstantScale(gate.spec.axis)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import types
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from pcshrink.methods.pcs.gate import Gate, GateSpec
-from pcshrink.methods.pcs.kernels import NORMS
 from pcshrink.surgery.attention import adapt_, owner_of, restore_
-from pcshrink.surgery.plan import GATE
+from pcshrink.surgery.gate import GATE, Gate, GateSpec, gate_class
 
 
 class GateList:
-    """Starts a new record on all gates whenever the whole model starts a training forward pass."""
+    """Tells all gates when the whole model starts a training forward pass."""
 
     def __init__(self, gates: Iterable[Gate]) -> None:
         self.gates = list(gates)
@@ -25,52 +22,34 @@ class GateList:
         """Hook before the whole model."""
         if module.training:
             for gate in self.gates:
-                gate.start_record()
+                gate.start_pass()
 
 
 def find_gates(model: nn.Module) -> dict[str, Gate]:
-    """The gates on a model, by the name of the layer they scale."""
-    found = {}
-    for name, module in model.named_modules():
-        if isinstance(module, Gate):
-            found[name.removesuffix(GATE).removesuffix(".")] = module
-    return found
+    """The gates on a model, by the name of the layer they sit on."""
+    return {
+        name.removesuffix(GATE).removesuffix("."): module
+        for name, module in model.named_modules()
+        if isinstance(module, Gate)
+    }
 
 
-def add_gates_(model: nn.Module, specs: Iterable[GateSpec], init_salience: float = 0.9) -> dict[str, Gate]:
-    """Build the gates of a plan or an attachment on the model; gates that are there already are kept."""
+def add_gates_(model: nn.Module, specs: Iterable[GateSpec]) -> dict[str, Gate]:
+    """Build gates and put them on the model; those that are there already are kept."""
     present = find_gates(model)
     with torch.random.fork_rng(devices=[]):  # the user's own draws stay as they would be without gates
         for spec in specs:
             if spec.module not in present:
                 layer = model.get_submodule(spec.module)
-                gate = Gate(spec, init_salience)
+                gate = gate_class(spec.kind)(spec)
                 gate.to(**_kind_of(layer, model)).train(layer.training)
                 present[spec.module] = gate
                 layer.add_module(GATE, gate)
-                connect_(model, gate)
+                if spec.at_input:
+                    adapt_(owner_of(model, spec.module))
+                gate.connect(layer, model.get_submodule(spec.source))
     _watch_(model, present)
     return present
-
-
-def connect_(model: nn.Module, gate: Gate) -> None:
-    """Hook a gate to the layer it scales and to the one that feeds it."""
-    source, layer = model.get_submodule(gate.spec.source), model.get_submodule(gate.spec.module)
-    source.register_forward_pre_hook(gate.observe, with_kwargs=True)
-    if gate.spec.at_input:
-        adapt_(owner_of(model, gate.spec.module))
-        layer.register_forward_pre_hook(gate.scale_input, with_kwargs=True)
-    else:
-        layer.register_forward_hook(gate.scale_output)
-        if type(layer) in NORMS:
-            layer.forward = types.MethodType(_norm_forward, layer)
-
-
-def _norm_forward(norm: nn.BatchNorm2d, x: Tensor) -> Tensor:
-    """Stands in for a gated norm's own forward, to do norm and gate in one step while training."""
-    gate = norm._modules.get(GATE)
-    out = gate.normalise(norm, x) if isinstance(gate, Gate) else None
-    return type(norm).forward(norm, x) if out is None else out
 
 
 def _watch_(model: nn.Module, gates: Mapping[str, Gate]) -> None:
@@ -89,8 +68,9 @@ def remove_gates_(model: nn.Module) -> None:
     """Take all gates and hooks off; the state_dict has its original keys again."""
     for module in list(model.modules()):
         _remove_hooks(module, (Gate, GateList))
-        if module._modules.pop(GATE, None) is not None:
-            module.__dict__.pop("forward", None)
+        gate = module._modules.pop(GATE, None)
+        if isinstance(gate, Gate):
+            gate.disconnect(module)
         restore_(module)
 
 

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pcshrink.errors import PlanMismatchError
 from pcshrink.surgery.attention import adapted, owner_of
 from pcshrink.surgery.gates import find_gates
-from pcshrink.surgery.plan import GATE, PrunePlan
+from pcshrink.surgery.plan import PrunePlan
 
 
 @contextlib.contextmanager
@@ -21,22 +22,19 @@ def masked(model: nn.Module, plan: PrunePlan, *, constant: bool = False) -> Iter
     Args:
         model: The model the plan was made for, with or without gates.
         plan: What stays.
-        constant: Let the gates multiply by their running salience instead of s(x).
+        constant: Let the gates multiply by their constants instead of what they make of the input.
     """
     gates, handles = find_gates(model), []
-    before = {n: (g.mask.clone(), g.input_mask.clone(), g.masked, g.blend) for n, g in gates.items()}
+    before = {name: (gate.restrictions(), gate.hold(constant)) for name, gate in gates.items()}
     attention = [owner_of(model, spec.module) for spec in plan.gates if spec.at_input]
     try:
         for spec in plan.gates:
-            prefix = f"{spec.module}.{GATE}." if spec.module else f"{GATE}."
-            own, fed = (plan.tensors[prefix + key][0] for key in ("mask", "input_mask"))
+            own, fed = plan.passing(spec)
             if spec.module in gates:
-                gate = gates[spec.module]
-                mask_gate_(gate, own, fed)
-                gate.blend = 1.0 if constant else gate.blend
+                gates[spec.module].restrict(own, fed)
             else:
                 layer = model.get_submodule(spec.module)
-                keep = torch.zeros(plan.shapes[prefix + "mask"][0])
+                keep = torch.zeros(plan.shapes[spec.prefix + "mask"][0])
                 keep[own] = 1
                 handles.append(_mask_hook(layer, keep.repeat_interleave(spec.repeat), spec.axis, spec.at_input))
         with adapted(attention):
@@ -44,20 +42,23 @@ def masked(model: nn.Module, plan: PrunePlan, *, constant: bool = False) -> Iter
     finally:
         for handle in handles:
             handle.remove()
-        for name, (mask, input_mask, flag, blend) in before.items():
-            gate = gates[name]
-            gate.mask.copy_(mask)
-            gate.input_mask.copy_(input_mask)
-            gate.masked, gate.blend = flag, blend
+        for name, (restrictions, held) in before.items():
+            gates[name].restore(restrictions)
+            gates[name].unhold(held)
 
 
-def mask_gate_(gate: Any, own: list[int], fed: list[int]) -> None:
-    """Let only these channels through a gate, and let its generator see only these inputs."""
-    with torch.no_grad():
-        for buffer, kept in ((gate.mask, own), (gate.input_mask, fed)):
-            buffer.zero_()
-            buffer[kept] = 1
-    gate.masked = True
+def mask_(model: nn.Module, plan: PrunePlan) -> None:
+    """Let the gates of a model pass only what a plan keeps, from now on.
+
+    Raises:
+        PlanMismatchError: The model does not have the plan's gates.
+    """
+    gates = find_gates(model)
+    for spec in plan.gates:
+        if spec.module not in gates:
+            message = f"the plan belongs to another model: there is no gate at {spec.module!r}"
+            raise PlanMismatchError(message)
+        gates[spec.module].restrict(*plan.passing(spec))
 
 
 def _mask_hook(layer: nn.Module, keep: Tensor, axis: int, at_input: bool) -> Any:

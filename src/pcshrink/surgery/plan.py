@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pcshrink.coupling.groups import Coupling
 from pcshrink.coupling.units import Flags, Ids, Site
 from pcshrink.errors import PlanMismatchError
-from pcshrink.methods.pcs.gate import GateSpec
-from pcshrink.methods.pcs.generator import hidden_width
+from pcshrink.surgery.gate import GateSpec, gate_class
 
-GATE = "pcs_gate"
-SCHEMA = 1
+SCHEMA = 2  # 1 had gates of one kind only; it is still read
 
 
 @dataclass(frozen=True)
@@ -59,9 +57,9 @@ class PrunePlan:
         Raises:
             PlanMismatchError: The data is not a plan, or from a newer version.
         """
-        if data.get("schema") != SCHEMA:
-            found = data.get("schema")
-            message = f"not a plan of schema {SCHEMA}: schema is {found!r}; update pcshrink or make it again"
+        if data.get("schema") not in (1, SCHEMA):
+            schema = data.get("schema")
+            message = f"not a plan of schema 1 to {SCHEMA}: schema is {schema!r}; update pcshrink or make it again"
             raise PlanMismatchError(message)
         try:
             return cls(
@@ -72,11 +70,16 @@ class PrunePlan:
                 },
                 shapes={n: [int(s) for s in t["shape"]] for n, t in data["tensors"].items()},
                 attributes={m: {str(k): _as_number(v) for k, v in a.items()} for m, a in data["attributes"].items()},
-                gates=tuple(GateSpec(**g) for g in data["gates"]),
+                gates=tuple(GateSpec.from_dict(g) for g in data["gates"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             message = f"damaged plan: {type(error).__name__}: {error}"
             raise PlanMismatchError(message) from error
+
+    def passing(self, spec: GateSpec) -> tuple[list[int], list[int]]:
+        """Which own channels a gate lets pass, and which fed ones it reads (none listed where it reads nothing)."""
+        own = self.tensors[spec.prefix + "mask"][0]
+        return own, self.tensors.get(spec.prefix + "input_mask", {}).get(0, [])
 
     def to_json(self) -> str:
         """The plan as JSON text."""
@@ -95,8 +98,13 @@ class PrunePlan:
             raise PlanMismatchError(message)
         return cls.from_dict(data)
 
+    def shape_after(self, name: str, shape: Sequence[int]) -> tuple[int, ...]:
+        """The shape that a tensor of this name and shape has after the cut."""
+        cuts = self.tensors.get(name, {})
+        return tuple(len(cuts[axis]) if axis in cuts else size for axis, size in enumerate(shape))
+
     def __str__(self) -> str:
-        """One line a group."""
+        """One line for each group."""
         rows = [f"{name}: {len(kept)} of {self.sizes[name]} channels stay" for name, kept in self.groups.items()]
         return "\n".join(rows)
 
@@ -126,9 +134,17 @@ def _from_ranges(text: str) -> list[int]:
     return kept
 
 
-def gate_specs(coupling: Coupling, reduction: int, norm: bool) -> dict[Site, tuple[GateSpec, Ids, Ids]]:
-    """The gates that the groups need: how each is built, the units of its channels, and those of its source."""
-    specs = {}
+class GateSite(NamedTuple):
+    """A gate: how it is built, the units of its own channels, and those of the channels fed to it."""
+
+    spec: GateSpec
+    own: Ids
+    fed: Ids
+
+
+def gate_sites(coupling: Coupling) -> dict[Site, GateSite]:
+    """The gates that the groups need, as plain masks; a method makes its own kind of them."""
+    sites = {}
     for site in dict.fromkeys(s for group in coupling.groups for s in group.sites):
         units, axis, origin = coupling.ledger.gates[site]
         distinct = units[np.sort(np.unique(units, return_index=True)[1])]
@@ -138,16 +154,15 @@ def gate_specs(coupling: Coupling, reduction: int, norm: bool) -> dict[Site, tup
         spec = GateSpec(
             module=site.module, at_input=site.at_input, axis=axis, channels=len(distinct), repeat=repeat,
             source=origin.module, source_axis=origin.axis, in_features=len(origin.units),
-            hidden=hidden_width(len(distinct), reduction), norm=norm,
         )  # fmt: skip
-        specs[site] = (spec, distinct, origin.units)
-    return specs
+        sites[site] = GateSite(spec, distinct, origin.units)
+    return sites
 
 
 def make_plan(
     coupling: Coupling,
     shapes: Mapping[str, Sequence[int]],
-    gates: Mapping[Site, tuple[GateSpec, Ids, Ids]],
+    gates: Mapping[Site, GateSite],
     keep: Mapping[str, Flags],
 ) -> PrunePlan:
     """Work out what stays everywhere when the groups keep these channels.
@@ -155,7 +170,7 @@ def make_plan(
     Args:
         coupling: The groups.
         shapes: The shape of every parameter and buffer of the model.
-        gates: As ``gate_specs`` gives them.
+        gates: The gates on the model, or those it would need.
         keep: Group name -> which channels stay; groups not named stay whole.
     """
     alive = coupling.alive(dict(keep))
@@ -167,13 +182,15 @@ def make_plan(
     for fix in coupling.ledger.fixes:
         if not alive[fix.units].all():
             attributes.setdefault(fix.module, {})[fix.attribute] = fix.value(int(alive[fix.units].sum()))
-    compact_specs, gate_shapes = [], {}
-    for spec, units, source in gates.values():
-        own, fed = np.flatnonzero(alive[units]).tolist(), np.flatnonzero(alive[source]).tolist()
-        compact_specs.append(GateSpec(**(spec.to_dict() | {"channels": len(own), "in_features": len(fed)})))
-        for name, axis, kept, shape in _gate_cuts(spec, own, fed):
-            tensors.setdefault(name, {})[axis] = kept
-            gate_shapes[name] = shape
+    compact_specs: list[GateSpec] = []
+    gate_shapes: dict[str, list[int]] = {}
+    for spec, own_units, fed_units in gates.values():
+        kept = {"own": np.flatnonzero(alive[own_units]).tolist(), "fed": np.flatnonzero(alive[fed_units]).tolist()}
+        compact_specs.append(spec.resized(len(kept["own"]), len(kept["fed"])))
+        kind = gate_class(spec.kind)
+        for leaf, roles in kind.AXES.items():
+            tensors[spec.prefix + leaf] = {axis: kept[role] for axis, role in roles.items()}
+        gate_shapes |= {spec.prefix + leaf: shape for leaf, shape in kind.shapes(spec).items()}
     return PrunePlan(
         groups={g.name: np.flatnonzero(keep.get(g.name, np.ones(g.channels, bool))).tolist() for g in coupling.groups},
         sizes={g.name: g.channels for g in coupling.groups},
@@ -182,17 +199,3 @@ def make_plan(
         attributes=attributes,
         gates=tuple(compact_specs),
     )
-
-
-def _gate_cuts(spec: GateSpec, own: list[int], fed: list[int]) -> list[tuple[str, int, list[int], list[int]]]:
-    """Name, axis, kept indices and former shape of each tensor of a gate that a plan cuts."""
-    prefix = f"{spec.module}.{GATE}." if spec.module else f"{GATE}."
-    whole, inner = spec.channels, spec.hidden
-    return [
-        (prefix + "generator.fc1.weight", 1, fed, [inner, spec.in_features]),
-        (prefix + "generator.fc2.weight", 0, own, [whole, inner]),
-        (prefix + "generator.fc2.bias", 0, own, [whole]),
-        (prefix + "running", 0, own, [whole]),
-        (prefix + "mask", 0, own, [whole]),
-        (prefix + "input_mask", 0, fed, [spec.in_features]),
-    ]

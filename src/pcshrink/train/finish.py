@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import logging
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from pcshrink.artifact import save
+from pcshrink.budget.allocate import Limit
 from pcshrink.errors import ShrinkError
 from pcshrink.measure import profile
 from pcshrink.models.registry import resolve
@@ -19,8 +21,9 @@ from pcshrink.surgery.fold import fold
 from pcshrink.surgery.gates import find_gates
 from pcshrink.surgery.plan import PrunePlan
 from pcshrink.train import reshape
-from pcshrink.train.boundary import Boundary
 from pcshrink.train.evaluate import Score, evaluate
+from pcshrink.train.facts import Costs, Cut
+from pcshrink.train.phases import Phases
 from pcshrink.train.result import Result
 from pcshrink.train.session import Session, blank_model, make_model
 from pcshrink.train.sync_norm import unsynchronise_
@@ -28,26 +31,25 @@ from pcshrink.train.sync_norm import unsynchronise_
 log = logging.getLogger(__name__)
 
 
-def finish(session: Session, boundary: Boundary, folder: Path) -> Result:
+def finish(session: Session, phases: Phases, folder: Path) -> Result:
     """Make, prove, measure and save the final network."""
-    for model in filter(None, (session.model, session.average)):
+    for model in filter(None, (session.model, session.best)):
         unsynchronise_(model)
     session.wrapped = None
-    cut = boundary.facts.get("cut")
-    final, plan = _final_network(session, cut)
+    facts = phases.facts
+    final, plan = _final_network(session, facts.cut)
     final.eval()
     score = _score(final, session)
-    result = Result(folder, folder / "model", dict(boundary.facts["dense"]), {}, cut)
+    dense = facts.dense.to_dict() if facts.dense is not None else {}
+    result = Result(folder, folder / "model", dense, {}, asdict(facts.cut) if facts.cut is not None else None)
     result.compact = _costs(final, session.example) | {"error": score.error, "loss": score.loss}
     if session.recipe.shrink is None and plan is None:
         result.dense |= {"error": score.error, "loss": score.loss}
-    if boundary.budget is not None:
-        budget = boundary.budget
-        reached = getattr(profile(final, session.example, budget.section.convention), budget.metric)
-        result.budget = {"metric": budget.metric, "convention": budget.section.convention, "limit": budget.limit,
-                         "reached": reached, "share": reached / budget.dense}  # fmt: skip
-    elif "latency" in boundary.facts and session.recipe.shrink is not None and session.fabric.is_global_zero:
-        result.budget = boundary.facts["latency"] | _latency_share(session, final)
+    if phases.limit is not None:
+        result.budget = _reached(phases.limit, final, session.example)
+    elif facts.aim is not None and session.fabric.is_global_zero:
+        result.budget = {"metric": "latency", "convention": facts.aim.runtime, "limit": facts.aim.limit,
+                         "note": facts.aim.note} | _latency_share(session, final)  # fmt: skip
     if plan is not None:
         result.widths = {name: len(kept) for name, kept in plan.groups.items()}
     if session.fabric.is_global_zero:
@@ -57,25 +59,27 @@ def finish(session: Session, boundary: Boundary, folder: Path) -> Result:
     return result
 
 
-def _final_network(session: Session, cut: dict[str, Any] | None) -> tuple[nn.Module, PrunePlan | None]:
-    settings, best = session.recipe.shrink, session.best
-    if settings is None:
+def _reached(limit: Limit, final: nn.Module, example: Any) -> dict[str, Any]:
+    reached = getattr(profile(final, example, limit.config.convention), limit.metric)
+    return {"metric": limit.metric, "convention": limit.config.convention, "limit": limit.limit,
+            "reached": reached, "share": reached / limit.dense}  # fmt: skip
+
+
+def _final_network(session: Session, cut: Cut | None) -> tuple[nn.Module, PrunePlan | None]:
+    best = session.best
+    if session.recipe.shrink is None:
         return best, session.cut
-    if session.mask is None:
-        if settings.gates == "fold" and find_gates(best):
+    if session.mask is None or cut is None:
+        if session.settings.gates == "fold" and find_gates(best):
             best = fold(best)
         return best, session.cut
     plan = session.mask
-    small = compact(best, plan, session.example, gates=settings.gates)
-    assert cut is not None
-    cut["final_masked_error"] = _score(best, session).error
-    cut["final_leak"] = reshape.leak(session, best, plan)
-    for gate in find_gates(best).values():
-        gate.masked = False
-    cut["final_gated_error"] = _score(best, session).error
-    for gate in find_gates(best).values():
-        gate.masked = True
-    cut["compact_error"] = _score(small, session).error
+    small = compact(best, plan, session.example, gates=session.settings.gates)
+    cut.final_masked_error = _score(best, session).error
+    cut.final_leak = reshape.leak(session, best, plan)
+    with reshape.unmasked(best):
+        cut.final_gated_error = _score(best, session).error
+    cut.compact_error = _score(small, session).error
     return small, plan if session.cut is None else compose(session.cut, plan)
 
 
@@ -84,25 +88,20 @@ def _score(model: nn.Module, session: Session) -> Score:
 
 
 def _costs(model: nn.Module, example: Any) -> dict[str, Any]:
-    layers, paper = profile(model, example), profile(model, example, "paper")
-    return {
-        "params": layers.params, "madds": layers.madds, "mem_access": layers.mem_access,
-        "paper_madds": paper.madds, "paper_mem_access": paper.mem_access,
-        "generator_madds": layers.generator_madds,
-    }  # fmt: skip
+    return asdict(Costs.of(model, example)) | {"gate_madds": profile(model, example).gate_madds}
 
 
 def _latency_share(session: Session, final: nn.Module) -> dict[str, Any]:
     """What the finished network really takes of the dense one's time, measured side by side."""
     from pcshrink.measure.latency import compare
 
-    assert session.recipe.shrink is not None
-    section = session.recipe.shrink.latency_budget
-    assert section is not None
+    budget = session.settings.budget
+    if budget is None:
+        return {}
     dense = blank_model(session.recipe, session.data.num_classes).eval()
-    example = session.example[:1].repeat_interleave(section.batch, dim=0).cpu()
+    example = session.example[:1].repeat_interleave(budget.batch, dim=0).cpu()
     models = {"dense": dense, "compact": copy.deepcopy(final).cpu()}
-    ratio = compare(models, example, section.runtime, threads=section.threads).ratio("compact", "dense")
+    ratio = compare(models, example, budget.runtime, threads=budget.threads).ratio("compact", "dense")
     return {"reached": ratio.value, "share": ratio.value, "low": ratio.low, "high": ratio.high}
 
 

@@ -12,15 +12,16 @@ from torch import Tensor
 
 from pcshrink.data.source import derive_seed
 from pcshrink.errors import ShrinkError
-from pcshrink.train.boundary import Boundary
+from pcshrink.methods.base import Step
 from pcshrink.train.checkpoint import Checkpoints, random_state, set_random_state
 from pcshrink.train.console import Console
 from pcshrink.train.evaluate import evaluate
 from pcshrink.train.interrupt import Interrupted, StopFlag
 from pcshrink.train.objective import Objective
-from pcshrink.train.optim import update_average_
+from pcshrink.train.phases import Phases
 from pcshrink.train.session import Session
 from pcshrink.train.timetable import Timetable
+from pcshrink.train.together import from_first
 
 MOST_SKIPS = 3  # bad steps in a row before the run goes back to its last checkpoint
 MOST_ROLLBACKS = 2
@@ -45,7 +46,7 @@ class Loop:
         self.session, self.objective, self.console, self.flag = session, objective, console, flag
         self.recipe, self.fabric = session.recipe, session.fabric
         self.timetable = Timetable(self.recipe.epochs, self.recipe.optimizer)
-        self.boundary = Boundary(session, objective, folder, self.timetable, console)
+        self.phases = Phases(session, objective, folder, self.timetable, console)
         self.checkpoints = Checkpoints(folder / "checkpoints")
         self.batches = len(session.data.train)
         self.epoch = self.batch = self.step = 0
@@ -58,11 +59,12 @@ class Loop:
     def state(self) -> dict[str, Any]:
         """Everything that a resumed run needs."""
         return {
+            "recipe": self.recipe.model_dump(mode="json"),
             "place": {"epoch": self.epoch, "batch": self.batch, "step": self.step},
             "sums": self.sums,
             "trouble": {"skips": self.skips, "rollbacks": self.rollbacks, "lr_scale": self.lr_scale},
             "session": self.session.state(),
-            "boundary": self.boundary.state(),
+            "facts": self.phases.state(),
             "random": random_state(),
         }
 
@@ -73,10 +75,11 @@ class Loop:
         self.sums = dict(state["sums"])
         self.skips = state["trouble"]["skips"]
         self.rollbacks, self.lr_scale = state["trouble"]["rollbacks"], state["trouble"]["lr_scale"]
-        self.boundary.load(state["boundary"])
         self.session.load(state["session"])
-        self.boundary.resume()
+        self.phases.load(state["facts"])
         self._set_pace()
+        if self.session.average is not None:
+            self.session.average.follow_switches(self.session.model)
         self.resumed = True
         if self.fabric.global_rank == 0:
             set_random_state(state["random"])
@@ -99,8 +102,9 @@ class Loop:
             DivergedError: The loss is not finite and stays so.
         """
         self.console.start(self.epoch * self.batches + self.batch, self.timetable.total * self.batches)
+        self.session.callbacks.on_start(self)
         if not self.resumed:
-            self.boundary.enter(0)
+            self.phases.enter(0)
             self.save()
         while self.epoch < self.timetable.total:
             self._epoch()
@@ -146,20 +150,20 @@ class Loop:
     def _step(self, group: list[tuple[Tensor, Tensor, int]]) -> str:
         """One optimizer step over some batches; "done", "skipped" or "rolled back"."""
         session, shrinker = self.session, self.session.shrinker
-        phase = self.timetable.phase(self.epoch)
+        pushing = self.timetable.phase(self.epoch) == "shrink"
+        session.callbacks.before_step(self)
         lr = self._at(self.epoch, self.batch)
-        totals = {"loss": 0.0, "R": 0.0}
+        totals = {"loss": 0.0, "penalty": 0.0}
         for index, (images, labels, number) in enumerate(group):
             with self.fabric.no_backward_sync(session.wrapped, enabled=index + 1 < len(group)):
-                loss, pushed = self._forward(images, labels, number, pushing=phase == "shrink")
-                self.fabric.backward(loss / len(group))
+                loss, penalty = self._forward(images, labels, number, pushing=pushing)
+                self.fabric.backward((loss if penalty is None else loss + penalty) / len(group))
             totals["loss"] += float(loss.detach()) / len(group)
-            totals["R"] += pushed / len(group)
-        if not self._finite(totals["loss"]):
+            totals["penalty"] += 0.0 if penalty is None else float(penalty.detach()) / len(group)
+        if not self._finite(sum(totals.values())):
             session.stepper.zero_grad()
             if shrinker is not None:
-                for gate in shrinker.gates.values():
-                    gate.batch_mean()
+                shrinker.method.forget_pass()
             return self._trouble(totals["loss"], lr)
         clip = self.recipe.optimizer.clip
         if clip is not None:
@@ -167,18 +171,14 @@ class Loop:
         session.stepper.step()
         session.stepper.zero_grad()
         if shrinker is not None:
-            shrinker.step()
-            if phase != "shrink":
-                shrinker.steps -= 1
+            shrinker.step(pushing=pushing)
         if session.average is not None:
-            # A young average follows faster, or it would remember where it started.
-            decay = min(self.recipe.train.ema, (1 + self.boundary.age) / (10 + self.boundary.age))
-            update_average_(session.average, session.model, decay)
-        self.boundary.age += 1
+            session.average.update(session.model)
         self.step += 1
         self.skips = 0
         for name, value in (*totals.items(), ("steps", 1.0)):
             self.sums[name] = self.sums.get(name, 0.0) + value
+        session.callbacks.after_step(self)
         return "done"
 
     def _at(self, epoch: int, batch: int) -> float:
@@ -187,7 +187,7 @@ class Loop:
         lr = self.timetable.lr(place) * self.lr_scale
         for options in self.session.optimizer.param_groups:
             options["lr"] = lr
-        self.boundary.before_step(place)
+        self.phases.before_step(place)
         return lr
 
     def _set_pace(self) -> None:
@@ -197,17 +197,16 @@ class Loop:
             epoch, batch = divmod(done - 1, self.batches)
             self._at(epoch, batch - batch % self.recipe.optimizer.accumulate)
 
-    def _forward(self, images: Tensor, labels: Tensor, number: int, *, pushing: bool) -> tuple[Tensor, float]:
+    def _forward(self, images: Tensor, labels: Tensor, number: int, *, pushing: bool) -> tuple[Tensor, Tensor | None]:
+        """The task loss of a batch, and what the method adds to it."""
         session = self.session
         images = images.to(session.dtype)
         images, partner, own = self.objective.prepare(images, self.epoch, number, self.fabric.global_rank)
         scores = session.wrapped(images)
-        loss = self.objective.loss(scores, images, labels, partner, own)
+        loss = session.callbacks.on_loss(self, self.objective.loss(scores, images, labels, partner, own))
         if session.shrinker is None or not pushing:
-            return loss, 0.0
-        pushed = session.shrinker.shrinking_loss()
-        weight = 0.0 if session.shrinker.config.method == "truncate" else session.shrinker.lam
-        return loss + weight * pushed, float(pushed.detach())
+            return loss, None
+        return loss, session.shrinker.penalty(Step(images, labels, scores, loss))
 
     def _finite(self, loss: float) -> bool:
         """Whether loss and gradients are numbers, in all processes."""
@@ -233,25 +232,22 @@ class Loop:
         if self.skips <= MOST_SKIPS and not broken:
             return "skipped"
         if self.rollbacks >= MOST_ROLLBACKS:
-            lam = self.session.shrinker.lam if self.session.shrinker is not None else 0.0
             message = (
-                f"the loss is not finite (step {self.step}, learning rate {lr:.4g}, lambda {lam:.3g}) and going back "
+                f"the loss is not finite (step {self.step}, learning rate {lr:.4g}) and going back "
                 f"to the last checkpoint {self.rollbacks} times with half the learning rate did not help; "
                 "lower optimizer.lr, set optimizer.clip, or check the data"
             )
             raise DivergedError(message)
         rollbacks, scale = self.rollbacks + 1, self.lr_scale / 2
-        state = self.checkpoints.load()
-        assert state is not None
-        self.load(state)
+        self.load(from_first(self.fabric, self.checkpoints.newest))
         self.rollbacks, self.lr_scale, self.skips = rollbacks, scale, 0
         self.console.say(f"back to step {self.step}, learning rate halved")
         return "rolled back"
 
     def _means(self) -> list[float]:
-        """Mean loss and R of the epoch, over all processes."""
+        """Mean task loss and penalty of the epoch, over all processes."""
         steps = max(self.sums.get("steps", 0.0), 1.0)
-        means = [self.sums.get(name, 0.0) / steps for name in ("loss", "R")]
+        means = [self.sums.get(name, 0.0) / steps for name in ("loss", "penalty")]
         if self.fabric.world_size == 1:
             return means
         together: list[float] = self.fabric.all_reduce(
@@ -267,6 +263,7 @@ class Loop:
         turn = last or self.timetable.phase(self.epoch + 1) != phase
         score = None
         if turn or (self.epoch + 1) % self.recipe.output.eval_every == 0:
+            self.session.callbacks.before_evaluation(self)
             # Several processes may have different numbers of batches, so they cannot ask each other in between.
             check = self._check_stop if self.fabric.world_size == 1 else None
             score = evaluate(self.session.best, self.session.data.val, self.fabric, check)
@@ -277,17 +274,19 @@ class Loop:
             "phase": phase,
             "step": self.step,
             "loss": means[0],
+            "penalty": means[1],
             "error": score.error if score else None,
             "val_loss": score.loss if score else None,
             "lr": float(self.session.optimizer.param_groups[0]["lr"]),
             "seconds": seconds,
-            "images_per_second": self.batches * self.recipe.data.batch_size / max(seconds, 1e-9),
+            "images_per_second": self.batches * self.recipe.data.settings.batch_size / max(seconds, 1e-9),
         }
-        row |= self.boundary.figures(phase, means[1])
+        row |= self.phases.figures(phase)
         if self.fabric.is_global_zero:
             self.console.record(row)
-        self.boundary.leave(self.epoch, score)
+        self.session.callbacks.after_epoch(self, row)
+        self.phases.leave(self.epoch)
         self.epoch, self.batch, self.sums = self.epoch + 1, 0, {}
         if self.epoch < self.timetable.total:
-            self.boundary.enter(self.epoch)
+            self.phases.enter(self.epoch)
         self.save()

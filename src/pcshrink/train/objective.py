@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -20,22 +21,12 @@ def mix(images: Tensor, alpha: float, seed: int, epoch: int, batch: int, rank: i
     Returns:
         The mixed images, for each the index of its partner, and the share of its own.
     """
-    generator = torch.Generator().manual_seed(derive_seed(seed, epoch, batch, rank, "mixup"))
-    partner = torch.randperm(len(images), generator=generator)
-    own = float(_beta(alpha, generator))
+    seed_here = derive_seed(seed, epoch, batch, rank, "mixup")  # of the place alone, so that a resumed run repeats it
+    partner = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed_here))
+    own = float(np.random.default_rng(seed_here).beta(alpha, alpha))
     own = max(own, 1 - own)
     partner = partner.to(images.device)
     return images * own + images[partner] * (1 - own), partner, own
-
-
-def _beta(alpha: float, generator: torch.Generator) -> Tensor:
-    """One Beta(alpha, alpha) draw (Johnk's method), from the generator so that a resumed run repeats it."""
-    while True:
-        u, v = torch.rand(2, generator=generator, dtype=torch.float64)
-        x, y = u ** (1 / alpha), v ** (1 / alpha)
-        if 0 < x + y <= 1:
-            drawn: Tensor = x / (x + y)
-            return drawn
 
 
 class Objective:
@@ -75,20 +66,20 @@ class Objective:
         with torch.no_grad(), self.precision():
             taught = _wide(self.teacher(images))
         share = self.distill.weight
-        return (1 - share) * loss + share * self._imitation(_wide(scores), taught)
+        return (1 - share) * loss + share * _imitation(self.distill, _wide(scores), taught)
 
-    def _imitation(self, scores: Tensor, taught: Tensor) -> Tensor:
-        assert self.distill is not None
-        if self.distill.loss == "mse":
-            return F.mse_loss(scores, taught)
-        heat = self.distill.temperature
-        gap = F.kl_div(
-            F.log_softmax(scores / heat, dim=-1),
-            F.log_softmax(taught / heat, dim=-1),
-            reduction="batchmean",
-            log_target=True,
-        )
-        return gap * heat**2
+
+def _imitation(distill: DistillSection, scores: Tensor, taught: Tensor) -> Tensor:
+    if distill.loss == "mse":
+        return F.mse_loss(scores, taught)
+    heat = distill.temperature
+    gap = F.kl_div(
+        F.log_softmax(scores / heat, dim=-1),
+        F.log_softmax(taught / heat, dim=-1),
+        reduction="batchmean",
+        log_target=True,
+    )
+    return gap * heat**2
 
 
 def _wide(scores: Tensor) -> Tensor:

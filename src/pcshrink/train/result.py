@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pcshrink.train.checkpoint import write_text
+from pcshrink.common.files import write_text
+from pcshrink.common.tables import text_table
 
 
 @dataclass
@@ -56,21 +57,16 @@ class Result:
 
     def table(self) -> str:
         """Before and after as plain text."""
-        rows = [("", "dense", "compact", "left")]
-        for key, label in (("error", "error"), ("params", "params"), ("madds", "madds"), ("mem_access", "mem_access")):
-            before, after = self.dense.get(key), self.compact.get(key)
-            if key == "error":
-                rows.append((label, _percent(before), _percent(after), _points(before, after)))
-            elif before and after:
-                rows.append((label, f"{before:,}", f"{after:,}", f"{100 * after / before:.1f} %"))
+        before, after = self.dense.get("error"), self.compact.get("error")
+        rows = [("error", _percent(before), _percent(after), _points(before, after))]
+        for metric in ("params", "madds", "mem_access"):
+            before, after = self.dense.get(metric), self.compact.get(metric)
+            if before and after:
+                rows.append((metric, f"{before:,}", f"{after:,}", f"{100 * after / before:.1f} %"))
         before, after = self.dense.get("latency_ms"), self.compact.get("latency_ms")
         if before and after:
             rows.append(("latency", f"{before:.2f} ms", f"{after:.2f} ms", f"{100 * after / before:.1f} %"))
-        widths = [max(len(row[i]) for row in rows) for i in range(4)]
-        lines = ["  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])
-                 for row in rows]  # fmt: skip
-        rule = "-" * len(lines[0])
-        return "\n".join([lines[0], rule, *lines[1:]])
+        return text_table(rows, head=("", "dense", "compact", "left"))
 
 
 def _percent(value: float | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import gc
 import logging
 from typing import Any
@@ -11,22 +12,20 @@ import torch
 from torch import Tensor, nn
 
 from pcshrink.artifact import load, read
-from pcshrink.config import ShrinkConfig
+from pcshrink.config import MethodConfig
 from pcshrink.data import ImageData
 from pcshrink.errors import CheckpointError, ConfigError
 from pcshrink.models import create
 from pcshrink.shrinker import Shrinker, attach_
 from pcshrink.surgery.cut import apply_plan, compose
 from pcshrink.surgery.fold import fold_gates_
-from pcshrink.surgery.gates import find_gates
+from pcshrink.surgery.mask import mask_
+from pcshrink.surgery.memory import optimizer_state, set_optimizer_state
 from pcshrink.surgery.plan import PrunePlan
-from pcshrink.train.optim import (
-    make_optimizer,
-    optimizer_state,
-    set_optimizer_state,
-    start_average,
-)
-from pcshrink.train.recipe.schema import Recipe
+from pcshrink.train.average import Average
+from pcshrink.train.callbacks import Callback
+from pcshrink.train.optim import make_optimizer
+from pcshrink.train.recipe.schema import Recipe, ShrinkSection
 from pcshrink.train.sync_norm import synchronise_, unsynchronise_
 from pcshrink.train.weights import load_weights_
 
@@ -43,14 +42,14 @@ class Session:
         wrapped: What the forward pass of training goes through.
         shrinker: Drives the gates; None before they are attached and after they are folded.
         average: The average of the weights; None if it is off.
-        targets: How many channels each group is to keep.
         cut: All cuts so far as one plan for the original model.
         mask: The plan whose dead channels are masked, where they are not cut out.
         stage: ``dense``, ``gated`` or ``folded``.
     """
 
-    def __init__(self, recipe: Recipe, data: ImageData, fabric: Any) -> None:
+    def __init__(self, recipe: Recipe, data: ImageData, fabric: Any, callbacks: Callback | None = None) -> None:
         self.recipe, self.data, self.fabric = recipe, data, fabric
+        self.callbacks = callbacks or Callback()
         self.dtype = torch.float64 if recipe.train.precision == "fp64" else torch.float32
         example = torch.randn(2, *data.input_shape, generator=torch.Generator().manual_seed(1))
         self.example = example.to(fabric.device, self.dtype)
@@ -60,8 +59,7 @@ class Session:
         self.optimizer: torch.optim.Optimizer
         self.stepper: Any = None
         self.shrinker: Shrinker | None = None
-        self.average: nn.Module | None = None
-        self.targets: dict[str, int] = {}
+        self.average: Average | None = None
         self.mask: PrunePlan | None = None
         self.stage = "dense"
 
@@ -74,7 +72,23 @@ class Session:
     @property
     def best(self) -> nn.Module:
         """The model to evaluate and save: the average if there is one."""
-        return self.average if self.average is not None else self.model
+        return self.average.model if self.average is not None else self.model
+
+    @property
+    def gated(self) -> Shrinker:
+        """The shrinker, for what can only be asked while gates are on."""
+        if self.shrinker is None:
+            message = "there are no gates on the model"
+            raise RuntimeError(message)
+        return self.shrinker
+
+    @property
+    def settings(self) -> ShrinkSection:
+        """The recipe's shrink section, for what can only be asked where there is one."""
+        if self.recipe.shrink is None:
+            message = "the recipe has no shrink section"
+            raise RuntimeError(message)
+        return self.recipe.shrink
 
     def prepare(self, memory: dict[str, Any] | None = None) -> None:
         """Make the optimizer and the wrappers for the model as it is now.
@@ -94,69 +108,54 @@ class Session:
         self.wrapped = self.fabric.setup_module(compiled)
         self.stepper = self.fabric.setup_optimizers(self.optimizer)
         if self.recipe.train.ema and self.average is None:
-            self.average = start_average(self.model)
+            self.average = Average(self.model, self.recipe.train.ema)
         self.model.train()
+
+    def restart(self) -> None:
+        """The model has other weights: forget what optimizer and average know of those before."""
+        self.average = None
+        self.prepare()
 
     def memory(self) -> dict[str, Any]:
         """What the optimizer remembers, by parameter name."""
         return optimizer_state(self.model, self.optimizer)
 
-    def shrink_config(self, *, prove: bool) -> ShrinkConfig:
-        """The settings of the method for this recipe."""
-        settings = self.recipe.shrink
-        assert settings is not None
-        fields: dict[str, Any] = settings.model_dump(
-            exclude={"budget", "allocation", "gates", "compact_every", "raise_rate", "ratio"}
-        )
-        steps = len(self.data.train) // self.recipe.optimizer.accumulate
-        sgd = self.recipe.optimizer.name == "sgd"
-        # AdamW's steps do not grow with the gradient, so its learning rate says nothing about the strength.
-        speed: dict[str, Any] = (
-            {"lr": self.recipe.optimizer.lr, "momentum": self.recipe.optimizer.momentum} if sgd else {}
-        )
-        total = max(self.recipe.epochs.shrink * max(steps, 1), 1)
-        ratio = settings.ratio if settings.ratio is not None else 0.5
-        return ShrinkConfig(**fields, **speed, ratio=ratio, total_steps=total, prove=prove)
+    def method_config(self, *, prove: bool) -> MethodConfig:
+        """The settings of the method, with what follows from the rest of the recipe."""
+        settings, optimizer = self.settings.settings, self.recipe.optimizer
+        steps = max(len(self.data.train) // optimizer.accumulate, 1)
+        by_run: dict[str, Any] = {
+            "total_steps": max(self.recipe.epochs.shrink * steps, 1),
+            "prove": prove,
+            "optimizer": optimizer.name,
+            "lr": optimizer.lr,
+            "momentum": optimizer.momentum,
+        }
+        wanted = {field.name for field in dataclasses.fields(settings)}
+        return dataclasses.replace(settings, **{k: v for k, v in by_run.items() if k in wanted})
 
     def attach(self) -> Shrinker:
         """Put gates on the model; it becomes a new object, so that no wrapper of the old one is in the way."""
         self.model = copy.deepcopy(self.model)
         unsynchronise_(self.model)
-        self.shrinker = attach_(self.model, self.example, self.shrink_config(prove=True))
-        self.targets = {g.name: g.channels - g.k for g in self.shrinker.groups}
+        self.shrinker = attach_(self.model, self.example, self.method_config(prove=True))
+        self.model = self.shrinker.model
         self.average, self.stage = None, "gated"
         return self.shrinker
 
-    def reattach(self) -> None:
-        """Find the groups of a model that was cut, and go on where they were."""
-        before = self.shrinker
-        self.shrinker = attach_(self.model, self.example, self.shrink_config(prove=False))
-        if before is not None:
-            self.shrinker.steps, self.shrinker.lam_base = before.steps, before.lam_base
-        self.aim(self.targets)
-
-    def aim(self, targets: dict[str, int]) -> None:
-        """Set how many channels each group is to keep."""
-        assert self.shrinker is not None
-        self.targets = dict(targets)
-        self.shrinker.aim(targets)
-
-    def set_gates(self, *, masked: bool | None = None, blend: float | None = None) -> None:
-        """Switch the gates of the model and of its average."""
-        for model in (self.model, self.average):
-            for gate in find_gates(model).values() if model is not None else ():
-                gate.masked = gate.masked if masked is None else masked
-                gate.blend = gate.blend if blend is None else blend
+    def reattach(self, state: dict[str, Any]) -> None:
+        """Find the groups of a model that was cut, and go on from a state of the method."""
+        self.shrinker = attach_(self.model, self.example, self.method_config(prove=False))
+        self.shrinker.method.load_state_dict(state)
 
     def state(self) -> dict[str, Any]:
         """Everything needed to go on: plain data and tensors."""
         return {
             "stage": self.stage,
             "model": dict(self.model.state_dict()),
-            "average": dict(self.average.state_dict()) if self.average is not None else None,
+            "average": self.average.state_dict() if self.average is not None else None,
             "optimizer": self.memory(),
-            "shrinker": self.shrinker.state_dict() if self.shrinker is not None else None,
-            "targets": self.targets,
+            "method": self.shrinker.method.state_dict() if self.shrinker is not None else None,
             "cut": self.cut.to_dict() if self.cut is not None else None,
             "mask": self.mask.to_dict() if self.mask is not None else None,
         }
@@ -170,23 +169,19 @@ class Session:
         if state["cut"] is not None:
             self.cut = PrunePlan.from_dict(state["cut"])
             self.model = apply_plan(self.model, self.cut)
-        self.targets = {name: int(width) for name, width in state["targets"].items()}
         if state["stage"] == "folded":
             fold_gates_(self.model)
             self.shrinker = None
         elif state["stage"] == "gated":
-            self.reattach()
+            self.reattach(state["method"])
         self.stage = state["stage"]
         _load(self.model, state["model"])
-        if state["average"] is not None:
-            self.average = start_average(self.model)
-            _load(self.average, state["average"])
-        if self.shrinker is not None:
-            saved = state["shrinker"]
-            self.shrinker.steps, self.shrinker.lam_base = int(saved["steps"]), float(saved["lam_base"])
         if state["mask"] is not None:
             self.mask = PrunePlan.from_dict(state["mask"])
-            self.set_gates(masked=True)
+            mask_(self.model, self.mask)
+        if state["average"] is not None:
+            self.average = Average(self.model, self.recipe.train.ema, int(state["average"]["age"]))
+            _load(self.average.model, state["average"]["model"])
         self.prepare(state["optimizer"])
 
     def add_cut(self, plan: PrunePlan) -> None:
@@ -217,7 +212,7 @@ def build_model(recipe: Recipe, num_classes: int) -> tuple[nn.Module, PrunePlan 
 
 
 def blank_model(recipe: Recipe, num_classes: int) -> nn.Module:
-    """The same network with weights nobody has seen, to be filled from a file of our own."""
+    """The same network with its initial weights, to be filled from a file of our own."""
     section = recipe.model.model_copy(update={"pretrained": False, "weights": None, "start": None})
     return build_model(recipe.model_copy(update={"model": section}), num_classes)[0]
 

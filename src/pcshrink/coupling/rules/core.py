@@ -74,13 +74,13 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 
 def operands(op: Op) -> list[Tensor]:
     """All tensors among the arguments, lists of tensors included."""
-    found: list[Tensor] = []
+    given: list[Tensor] = []
     for arg in (*op.args, *op.kwargs.values()):
         if isinstance(arg, Tensor):
-            found.append(arg)
+            given.append(arg)
         elif isinstance(arg, (list, tuple)):
-            found += [item for item in arg if isinstance(item, Tensor)]
-    return found
+            given += [item for item in arg if isinstance(item, Tensor)]
+    return given
 
 
 def out_shape(call: Call, index: int | None = None) -> tuple[int, ...]:

@@ -25,7 +25,7 @@ def batch_norm(call: Call) -> list[Value]:
             call.ledger.pin(rest.units, f"{call.label} takes statistics over a channel axis")
     if isinstance(size := call.attributes.get("num_features"), int):  # an instance norm sees batch x channels
         call.ledger.fixes.append(AttributeFix(call.op.module, "num_features", units[:size]))
-    why = f"{call.label} moves zero"
+    why = f"{call.label} does not map 0 to 0"
     origin = x.origin or own_origin(call, x, 1)
     axes = {a: c.broken(why) for a, c in x.axes.items()}
     outs[0] = replace(outs[0], axes=axes, origin=origin)
@@ -42,7 +42,7 @@ def layer_norm(call: Call) -> list[Value]:
         if axis >= first:
             call.ledger.pin(channels.units, f"{call.label} normalises over the channels")
         else:
-            axes[axis] = channels.broken(f"{call.label} moves zero")
+            axes[axis] = channels.broken(f"{call.label} does not map 0 to 0")
     return [Value(x.shape, axes), *[Value(tuple(t.shape)) for t in call.op.out[1:]]]
 
 
@@ -64,7 +64,7 @@ def group_norm(call: Call) -> list[Value]:
     for attribute, counted in (("num_groups", rows[:, 0]), ("num_channels", units)):
         if isinstance(call.attributes.get(attribute), int):
             call.ledger.fixes.append(AttributeFix(call.op.module, attribute, counted))
-    axes = {a: c.broken(f"{call.label} moves zero") for a, c in x.axes.items() if a == 1}
+    axes = {a: c.broken(f"{call.label} does not map 0 to 0") for a, c in x.axes.items() if a == 1}
     return [replace(outs[0], axes=axes, origin=x.origin or own_origin(call, x, 1)), *outs[1:]]
 
 

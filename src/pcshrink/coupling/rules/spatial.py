@@ -49,8 +49,8 @@ POOLING = [
 def pooling(call: Call) -> Any:
     """Each channel by itself; windows of zeros give zeros."""
     x = call.value(0)
-    found = re.search(r"([123])d", call.name)
-    spatial = int(found.group(1)) if found else 2
+    dimensions = re.search(r"([123])d", call.name)
+    spatial = int(dimensions.group(1)) if dimensions else 2
     first = len(x.shape) - spatial
     for axis, channels in x.axes.items():
         if axis >= first:

@@ -1,105 +1,181 @@
-"""The gate: multiplies a layer's output by its salience and keeps the running salience."""
+"""The salience gate: multiplies a layer's output by its salience and keeps the running salience."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+import threading
+import weakref
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from pcshrink.methods.pcs.generator import SalienceGenerator, pool
-from pcshrink.methods.pcs.kernels import Tap, can_fuse, can_tap, gated_batch_norm
+from pcshrink.methods.pcs.kernels import NORMS, Tap, can_fuse, can_tap, gated_batch_norm
+from pcshrink.surgery.gate import GATE, Axes, BoundForward, Gate, GateSpec, Role
+
+REOPENED = 0.05  # above 0 the hard sigmoid has a gradient again
 
 
-@dataclass(frozen=True)
-class GateSpec:
-    """Where a gate sits and how large it is; enough to build it again.
+class _PassOfThread(threading.local):
+    """What belongs to one forward pass of one thread: for each gate the pooled input of its source."""
+
+    def __init__(self) -> None:
+        self.pooled: weakref.WeakKeyDictionary[SalienceGate, Tensor] = weakref.WeakKeyDictionary()
+        self.scaled: weakref.WeakSet[SalienceGate] = weakref.WeakSet()
+
+
+class SalienceGate(Gate, kind="salience"):
+    """Scales every channel by the salience that a small generator reads off the layer's input.
 
     Attributes:
-        module: The layer whose output (or first input) is scaled.
-        at_input: Scale the first input instead of the output.
-        axis: The channel axis of what is scaled.
-        channels: Number of saliences.
-        repeat: How many neighbouring indices of the axis share a salience (the size of an attention head).
-        source: The layer whose input feeds the generator.
-        source_axis: The channel axis of that input.
-        in_features: Its channels.
-        hidden: The generator's inner width.
-        norm: Whether the generator has a BatchNorm1d.
+        running: The running salience (C,).
+        blend: Share of the running salience in what is multiplied: 0 = s(x), 1 = constant.
+        closing: A factor for each channel (C,) that brings the last of those pushed down to zero; in use if ``closes``.
+        truncated: Cut so many lowest entries of each sample in the forward pass (the ablation).
+        recorded: The saliences of the newest training forward pass.
     """
 
-    module: str
-    at_input: bool
-    axis: int
-    channels: int
-    repeat: int
-    source: str
-    source_axis: int
-    in_features: int
-    hidden: int
-    norm: bool
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
-
-
-class Gate(nn.Module):
-    """Lives as a child ``pcs_gate`` of the layer it scales, and works through hooks, so no other name changes."""
+    AXES: ClassVar[Axes] = {
+        "generator.fc1.weight": {1: "fed"},
+        "generator.fc2.weight": {0: "own"},
+        "generator.fc2.bias": {0: "own"},
+        "running": {0: "own"},
+        "closing": {0: "own"},
+        "mask": {0: "own"},
+        "input_mask": {0: "fed"},
+    }
+    SWITCHES: ClassVar[tuple[str, ...]] = ("masked", "blend", "truncated", "closes")
+    READS_INPUT: ClassVar[bool] = True
 
     running: Tensor
-    mask: Tensor
+    closing: Tensor
     input_mask: Tensor
 
-    def __init__(self, spec: GateSpec, init_salience: float = 0.9) -> None:
-        super().__init__()
-        self.spec = spec
-        self.generator = SalienceGenerator(spec.in_features, spec.channels, spec.hidden, init_salience, norm=spec.norm)
-        self.register_buffer("running", torch.full((spec.channels,), float(init_salience)))
-        self.register_buffer("mask", torch.ones(spec.channels))
+    def __init__(self, spec: GateSpec) -> None:
+        super().__init__(spec)
+        hidden, norm = int(spec.settings["hidden"]), bool(spec.settings["norm"])
+        self.generator = SalienceGenerator(spec.in_features, spec.channels, hidden, norm=norm)
+        self.register_buffer("running", torch.ones(spec.channels))
+        self.register_buffer("closing", torch.ones(spec.channels))
         self.register_buffer("input_mask", torch.ones(spec.in_features))
-        self.masked = False  # multiply by the mask
-        self.blend = 0.0  # share of the running salience in what is multiplied: 0 = s(x), 1 = constant
-        self.truncated: int | None = None  # the ablation: so many lowest entries are cut in the forward pass
-        self.scaled_by_norm = False
-        self.pooled: Tensor | None = None
-        self.recorded: tuple[Tensor, ...] = ()  # saliences of the newest training forward pass
+        self.closes = False
+        self.blend = 0.0
+        self.truncated: int | None = None
+        self.recorded: tuple[Tensor, ...] = ()
         self.pending: list[Tensor] = []  # batch means not yet in the running salience
+        self.traced: Tensor | None = None
+
+    @classmethod
+    def shapes(cls, spec: GateSpec) -> dict[str, list[int]]:
+        """The shape of each tensor that has own or fed channels."""
+        own, fed, hidden = spec.channels, spec.in_features, int(spec.settings["hidden"])
+        return {
+            "generator.fc1.weight": [hidden, fed],
+            "generator.fc2.weight": [own, hidden],
+            "generator.fc2.bias": [own],
+            "running": [own],
+            "closing": [own],
+            "mask": [own],
+            "input_mask": [fed],
+        }
+
+    @classmethod
+    def costs(cls, spec: GateSpec) -> dict[Role, dict[str, float]]:
+        """The generator's two layers."""
+        wide = float(spec.settings["hidden"])
+        each = {"params": wide, "madds": wide, "mem_access": wide}
+        return {"fed": each, "own": each | {"params": wide + 1}}
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what belongs to one forward pass: recorded graphs can be neither copied nor pickled."""
-        return self.__dict__ | {"recorded": (), "pending": [], "pooled": None}
+        return self.__dict__ | {"recorded": (), "pending": [], "traced": None}
+
+    @torch.no_grad()
+    def start_at(self, salience: float) -> None:
+        """Let every salience start at this value."""
+        self.running.fill_(salience)
+        self.generator.start_at(salience)
+
+    @torch.no_grad()
+    def reopen(self, channels: Tensor) -> None:
+        """Give channels that fell asleep a small salience that does not depend on the input yet."""
+        self.generator.fc2.weight[channels] *= 0.1
+        self.generator.fc2.bias[channels] = 6 * (REOPENED - 0.5)
+
+    @torch.no_grad()
+    def close(self, channels: Tensor, opening: float) -> None:
+        """Multiply these channels (1 = this one) by what is left of the opening; at 0 they are dead for every input."""
+        self.closes = True
+        self.closing.copy_(1 - channels.to(self.closing) * (1 - opening))
+        if opening == 0:
+            self.running.mul_(1 - channels.to(self.running))
+
+    def connect(self, layer: nn.Module, source: nn.Module) -> None:
+        """Read the source's input; do norm and gate in one step where that is possible."""
+        source.register_forward_pre_hook(self.observe, with_kwargs=True)
+        super().connect(layer, source)
+        if type(layer) in NORMS and not self.spec.at_input:
+            layer.forward = BoundForward(layer, _norm_forward)
+
+    def disconnect(self, layer: nn.Module) -> None:
+        """Give the norm its own forward pass back."""
+        if getattr(vars(layer).get("forward"), "function", None) is _norm_forward:
+            del layer.forward
+
+    def resize_(self, spec: GateSpec) -> None:
+        """After its tensors were cut: be the gate of this size."""
+        super().resize_(spec)
+        self.truncated = None  # the cut has been made
+        self.generator.fc1.in_features, self.generator.fc2.out_features = spec.in_features, spec.channels
 
     def observe(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         """Hook before the source layer: pool what it is fed."""
-        x = _first_tensor(args, kwargs)
+        x = next(v for v in (*args, *kwargs.values()) if isinstance(v, Tensor))
         if args and args[0] is x and can_tap(module, x, self.spec.source_axis):
-            x, self.pooled = Tap.apply(x)
+            x, pooled = Tap.apply(x)
+            self._keep(pooled)
             return (x, *args[1:]), kwargs
-        self.pooled = pool(x, self.spec.source_axis)
+        self._keep(pool(x, self.spec.source_axis))
         return None
 
-    def scale_output(self, module: nn.Module, args: tuple[Any, ...], out: Tensor) -> Tensor:
-        """Hook after the gated layer."""
-        return out if self.scaled_by_norm else self._scale(out)
+    def _keep(self, pooled: Tensor) -> None:
+        if torch.compiler.is_compiling():
+            self.traced = pooled  # one thread traces; what it traces has no such attribute any more
+            return
+        _NOW.pooled[self] = pooled
+        if self.training:
+            _ANY_THREAD[self] = pooled
 
-    def scale_input(
-        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        """Hook before the gated layer, for gates at its input."""
-        if args:
-            return (self._scale(args[0]), *args[1:]), kwargs
-        name = next(k for k, v in kwargs.items() if isinstance(v, Tensor))
-        return args, kwargs | {name: self._scale(kwargs[name])}
+    def _pooled(self) -> Tensor:
+        if torch.compiler.is_compiling():
+            pooled = self.traced
+        else:  # activation checkpointing on a GPU runs parts of a training pass again in another thread
+            pooled = _NOW.pooled.get(self, _ANY_THREAD.get(self) if self.training else None)
+        if pooled is None:
+            message = f"the layer {self.spec.source!r} did not run before {self.spec.module!r}, whose gate it feeds"
+            raise RuntimeError(message)
+        return pooled
+
+    def pass_output(self, module: nn.Module, args: tuple[Any, ...], out: Tensor) -> Tensor:
+        """Hook after the gated layer, unless the norm has been gated in one step."""
+        if not torch.compiler.is_compiling() and self in _NOW.scaled:
+            _NOW.scaled.discard(self)
+            return out
+        return self.multiply(out)
+
+    def factor(self, x: Tensor) -> Tensor:
+        """The salience (B, C)."""
+        return self.salience(self._pooled())
 
     def salience(self, pooled: Tensor) -> Tensor:
         """What the channels are multiplied by: (B, C_in) -> (B, C)."""
         if self.masked:
             pooled = pooled * self.input_mask.to(pooled.dtype)
         raw: Tensor = self.generator(pooled)
+        if self.closes:
+            raw = raw * self.closing.to(raw.dtype)
         if self.training and raw.shape[0]:
             self.recorded = (*self.recorded, raw)
         salience = raw
@@ -111,25 +187,43 @@ class Gate(nn.Module):
         return salience * self.mask.to(salience.dtype) if self.masked else salience
 
     def normalise(self, norm: nn.BatchNorm2d, x: Tensor) -> Tensor | None:
-        """The gated norm in one step where that is possible; ``scale_output`` then has nothing left to do."""
-        self.scaled_by_norm = self.spec.repeat == 1 and can_fuse(norm, x)
-        return gated_batch_norm(norm, x, self._current()) if self.scaled_by_norm else None
+        """The gated norm in one step where that is possible; ``pass_output`` then has nothing left to do."""
+        if self.spec.repeat != 1 or not can_fuse(norm, x):
+            return None
+        _NOW.scaled.add(self)
+        return gated_batch_norm(norm, x, self.factor(x))
 
-    def _current(self) -> Tensor:
-        if self.pooled is None:
-            message = f"the layer {self.spec.source!r} did not run before {self.spec.module!r}, whose gate it feeds"
-            raise RuntimeError(message)
-        return self.salience(self.pooled)
+    def constant(self) -> Tensor:
+        """The running salience."""
+        return self.running * self.mask if self.masked else self.running.clone()
 
-    def _scale(self, x: Tensor) -> Tensor:
-        salience = self._current().to(x.dtype)
-        if self.spec.repeat > 1:
-            salience = salience.repeat_interleave(self.spec.repeat, dim=-1)
-        shape = [x.shape[0]] + [1] * (x.ndim - 1)
-        shape[self.spec.axis] = salience.shape[-1]
-        return x * salience.reshape(shape)
+    def hold(self, constant: bool) -> float:
+        """Multiply by the running salience."""
+        before = self.blend
+        self.blend = 1.0 if constant else before
+        return before
 
-    def start_record(self) -> None:
+    def unhold(self, before: float) -> None:
+        """Undo ``hold``."""
+        self.blend = before
+
+    def restrict(self, own: list[int], fed: list[int]) -> None:
+        """Let only these channels pass, and let the generator read only these inputs."""
+        super().restrict(own, fed)
+        with torch.no_grad():
+            self.input_mask.zero_()
+            self.input_mask[fed] = 1
+
+    def restrictions(self) -> tuple[Any, ...]:
+        """What ``restore`` needs to undo a ``restrict``."""
+        return (*super().restrictions(), self.input_mask.clone())
+
+    def restore(self, before: tuple[Any, ...]) -> None:
+        """Undo ``restrict``."""
+        super().restore(before)
+        self.input_mask.copy_(before[2])
+
+    def start_pass(self) -> None:
         """Put what was recorded so far aside for the running salience; a new forward pass begins."""
         if self.recorded:
             self.pending += [salience.detach().mean(dim=0) for salience in self.recorded]
@@ -137,11 +231,18 @@ class Gate(nn.Module):
 
     def batch_mean(self) -> Tensor | None:
         """The mean salience (C,) over all that was recorded since the last call."""
-        self.start_record()
+        self.start_pass()
         mean = torch.stack(self.pending).mean(dim=0) if self.pending else None
         self.pending = []
         return mean
 
 
-def _first_tensor(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    return next(v for v in (*args, *kwargs.values()) if isinstance(v, Tensor))
+_NOW = _PassOfThread()
+_ANY_THREAD: weakref.WeakKeyDictionary[SalienceGate, Tensor] = weakref.WeakKeyDictionary()
+
+
+def _norm_forward(norm: nn.BatchNorm2d, x: Tensor) -> Tensor:
+    """Stands in for a gated norm's own forward, to do norm and gate in one step while training."""
+    gate = norm._modules.get(GATE)
+    out = gate.normalise(norm, x) if isinstance(gate, SalienceGate) else None
+    return type(norm).forward(norm, x) if out is None else out

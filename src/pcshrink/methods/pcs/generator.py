@@ -54,8 +54,12 @@ class SalienceGenerator(nn.Module):
         self.norm = nn.BatchNorm1d(hidden) if norm else None
         self.fc2 = nn.utils.skip_init(nn.Linear, hidden, channels)
         nn.init.uniform_(self.fc2.weight, -0.02, 0.02)
-        # The hard sigmoid is z / 6 + 1 / 2, so this bias starts it at init_salience, where it still has a gradient.
-        nn.init.constant_(self.fc2.bias, 6 * (init_salience - 0.5))
+        self.start_at(init_salience)
+
+    def start_at(self, salience: float) -> None:
+        """Let every salience start at this value."""
+        # The hard sigmoid is z / 6 + 1 / 2, and it still has a gradient below 1.
+        nn.init.constant_(self.fc2.bias, 6 * (salience - 0.5))
 
     def forward(self, pooled: Tensor) -> Tensor:
         """(B, C_in) -> salience (B, C_out), in float32 or wider whatever autocast says."""

@@ -11,11 +11,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from pcshrink.methods import select
-from pcshrink.methods.pcs.gate import Gate
+from pcshrink.methods.pcs.gate import SalienceGate
 from pcshrink.methods.pcs.rules import shrinking_loss
 
 
-class Roster:
+class Units:
     """The units of all groups over the places of all gates.
 
     Args:
@@ -24,7 +24,7 @@ class Roster:
         sizes: The number of units of each group, which are numbered in that order.
     """
 
-    def __init__(self, gates: list[Gate], units: list[Tensor], sizes: list[int]) -> None:
+    def __init__(self, gates: list[SalienceGate], units: list[Tensor], sizes: list[int]) -> None:
         self.gates, self.sizes = gates, sizes
         self.widths = [len(u) for u in units]
         self._unit = torch.cat(units)
@@ -57,6 +57,16 @@ class Roster:
     def running(self) -> Tensor:
         """The running salience of all units (U,)."""
         return self.gather(torch.cat([gate.running for gate in self.gates]))
+
+    @property
+    def gates_passed(self) -> Tensor:
+        """How many gates each unit passes (U,)."""
+        return self._count.to(self.gates[0].running.device)
+
+    @property
+    def worth(self) -> Tensor:
+        """The running salience of all units (U,), summed over their places: what is lost if a unit leaves."""
+        return self.running * self.gates_passed
 
     def lowest(self, salience: Tensor, ks: list[int]) -> Tensor:
         """Mark the k lowest units of each group: (..., U) -> bool (..., U)."""
@@ -112,4 +122,5 @@ class Roster:
             flat = torch.cat(new)
             dist.all_reduce(flat)
             new = list((flat / dist.get_world_size()).split([len(m) for m in new]))
-        torch._foreach_lerp_([gate.running for gate, _ in seen], new, alpha)
+        if bool(torch.cat(new).isfinite().all()):  # one bad batch would spoil the average for good
+            torch._foreach_lerp_([gate.running for gate, _ in seen], new, alpha)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
@@ -60,7 +62,7 @@ def load_recipe(source: str | Path, overrides: Iterable[str] = ()) -> Recipe:
         message = f"{where} must hold sections such as model, data and epochs; got {type(content).__name__}"
         raise ConfigError(message)
     for override in overrides:
-        _override(content, override)
+        override_(content, override)
     return check_recipe(content, where)
 
 
@@ -99,7 +101,12 @@ def _read(path: Path) -> str:
         raise ConfigError(message) from error
 
 
-def _override(content: dict[str, Any], override: str) -> None:
+def override_(content: dict[str, Any], override: str) -> None:
+    """Change one value of plain recipe data; ``section.key=value``, the value read as YAML.
+
+    Raises:
+        ConfigError: The text is no such thing, or the key leads nowhere.
+    """
     key, equals, text = override.partition("=")
     if not equals or not key.strip():
         message = f"--set wants section.key=value, got {override!r}; for example --set epochs.shrink=10"
@@ -137,7 +144,9 @@ def _explain(problem: Any) -> str:
     """One problem as `path: what, got, hint`."""
     path = [str(part) for part in problem["loc"] if not _is_tag(part)]
     where = ".".join(path) or "recipe"
-    if problem["type"] == "extra_forbidden":
+    if problem["type"] == "unknown_key":
+        return f"{where}: {problem['msg']}"
+    if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         known = _fields_at(path[:-1])
         near = difflib.get_close_matches(path[-1], known, n=1)
         return f"{where}: unknown key; " + (f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}")
@@ -145,8 +154,12 @@ def _explain(problem: Any) -> str:
         return f"{where}: is missing and has no default"
     text = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "value_error":
-        return f"{where}: {text}"
+        setting = _SETTING.match(text)  # a library's class names itself; in a recipe it is the section
+        return f"{where}.{setting[1]}: {setting[2]}" if setting else f"{where}: {text}"
     return f"{where}: {text[0].lower()}{text[1:]}; got {problem['input']!r}"
+
+
+_SETTING = re.compile(r"\w+Config\.(\S+) (must .*)", re.DOTALL)
 
 
 def _is_tag(part: Any) -> bool:
@@ -155,17 +168,17 @@ def _is_tag(part: Any) -> bool:
 
 
 def _fields_at(path: list[str]) -> list[str]:
-    model: type[BaseModel] = Recipe
+    inner: list[type[Any]] = [Recipe]
     for part in path:
-        field = model.model_fields.get(part)
-        inner = _classes(field.annotation) if field is not None else []
+        fields = inner[0].model_fields if issubclass(inner[0], BaseModel) else {}
+        inner = _classes(fields[part].annotation) if part in fields else []
         if not inner:
             return []
-        model = inner[0]
-    return list(model.model_fields)
+    known = inner[0]
+    return list(known.model_fields) if issubclass(known, BaseModel) else [f.name for f in dataclasses.fields(known)]
 
 
-def _classes(annotation: Any) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+def _classes(annotation: Any) -> list[type[Any]]:
+    if isinstance(annotation, type) and (issubclass(annotation, BaseModel) or dataclasses.is_dataclass(annotation)):
         return [annotation]
     return [c for argument in getattr(annotation, "__args__", ()) for c in _classes(argument)]

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, InstanceOf, model_validator
+
+from pcshrink.budget.config import BudgetConfig
+from pcshrink.config import MethodConfig
+from pcshrink.data.config import DataConfig
+from pcshrink.data.registry import DATASETS
+from pcshrink.methods.registry import method_class
+from pcshrink.train.recipe.embedding import Embedding, Section
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Ratio = Annotated[float, Field(gt=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
 AtLeastOne = Annotated[int, Field(ge=1)]
-
-
-class Section(BaseModel):
-    """Base of all sections: unknown keys are an error, values never change."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
 
 class ModelSection(Section):
@@ -46,23 +48,23 @@ class ModelSection(Section):
         return self
 
 
-class DataSection(Section):
-    """Where the images come from; the fields are those of ``pcshrink.data.DataConfig``."""
+class DataSection(Embedding):
+    """Where the images come from, and how batches are made of them.
 
-    name: Literal["digits", "cifar10", "folder"]
+    Attributes:
+        name: The data set: built in, registered, or ``package.module:callable``.
+        root: Its folder.
+        settings: The other keys: those of ``pcshrink.data.DataConfig``.
+    """
+
+    name: Annotated[str, AfterValidator(DATASETS.check)]
     root: Path | None = None
-    batch_size: AtLeastOne = 128
-    eval_batch_size: AtLeastOne = 500
-    padding: Count | None = None
-    flip: bool | None = None
-    cutout: Count = 0
-    image_size: AtLeastOne = 224
-    resize_size: AtLeastOne = 256
-    rand_augment: bool = False
-    interpolation: Literal["bilinear", "bicubic"] = "bilinear"
-    mean: tuple[float, ...] | None = None
-    std: tuple[float, ...] | None = None
-    workers: Count | None = None
+    settings: DataConfig
+
+    @classmethod
+    def settings_class(cls, data: Mapping[str, Any]) -> type[Any]:
+        """All data sets have the same options."""
+        return DataConfig
 
 
 class EpochsSection(Section):
@@ -158,110 +160,53 @@ class TrainSection(Section):
     threads: AtLeastOne | None = None
 
 
-class BudgetSection(Section):
-    """What the compact network may cost: one of four, a share of the dense network (up to 1) or a number.
+class ShrinkSection(Embedding):
+    """How the network shrinks: the method, what it may cost, and what becomes of the gates.
 
     Attributes:
-        madds: Multiply-adds of one sample.
-        params: Parameters.
-        mem_access: The paper's memory access cost.
-        latency: Measured time of the folded network, as a share of the dense one's.
-        convention: How madds and mem_access are counted; see ``docs/metrics.md``.
-        runtime: Where latency is measured.
-        batch: Batch size for latency.
-        threads: Threads for latency; by default as many as torch uses.
-    """
-
-    madds: Positive | None = None
-    params: Positive | None = None
-    mem_access: Positive | None = None
-    latency: Ratio | None = None
-    convention: Literal["layers", "paper"] = "layers"
-    runtime: Literal["eager", "compiled", "onnxruntime", "openvino"] = "onnxruntime"
-    batch: AtLeastOne = 1
-    threads: AtLeastOne | None = None
-
-    @model_validator(mode="after")
-    def _one(self) -> BudgetSection:
-        if sum(v is not None for v in (self.madds, self.params, self.mem_access, self.latency)) != 1:
-            message = "give exactly one of madds, params, mem_access and latency, for example {madds: 0.43}"
-            raise ValueError(message)
-        return self
-
-    @property
-    def metric(self) -> Literal["madds", "params", "mem_access"]:
-        """Which cost is limited."""
-        if self.madds is not None:
-            return "madds"
-        return "params" if self.params is not None else "mem_access"
-
-    @property
-    def amount(self) -> float:
-        """The limit as it was given."""
-        return float(getattr(self, self.metric))
-
-
-class ShrinkSection(Section):
-    """How the network shrinks. ``ratio`` or ``budget`` says how far; the rest are the settings of ``ShrinkConfig``.
-
-    Attributes:
-        budget: What the compact network may cost; the number of channels of each group follows from it.
-        allocation: With a budget: the same share of every group, or by running salience per cost.
-        gates: What becomes of the salience generators in the end: kept, or folded into the layers by blending
-            them into their running mean during the first half of the settling phase.
+        method: Which channels go; ``pcshrink methods`` lists them.
+        budget: What the compact network may cost.
+        like: A finished run or a saved network whose widths to take.
+        gates: What becomes of the gates in the end: kept, or folded into the layers by making them constant during
+            the first half of the settling phase.
         compact_every: Cut dead channels out every so many epochs while training; 0 cuts once, at the end.
-        raise_rate: What lambda is multiplied by each epoch late in the shrinking phase, as long as selected
-            channels are still alive.
+        settings: The other keys: those of the method.
     """
 
-    ratio: Ratio | dict[str, Ratio] | None = None
-    budget: BudgetSection | None = None
-    allocation: Literal["uniform", "global"] = "uniform"
-    strength: Positive | Literal["A", "B", "C"] = "B"
-    lam: Positive | None = None
-    power: Positive = 2.0
-    alpha: Ratio = 0.1
-    scope: Literal["group", "global"] = "group"
-    policy: Literal["running", "input"] = "running"
-    method: Literal["shrink", "truncate", "lasso"] = "shrink"
-    reduction: AtLeastOne = 4
-    generator_norm: bool = True
-    init_salience: Ratio = 0.9
-    threshold: Ratio = 1e-3
-    min_channels: AtLeastOne = 2
-    align: AtLeastOne | Literal["auto"] = 1
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
+    method: str = "pcs"
+    budget: BudgetConfig | None = None
+    like: Path | None = None
     gates: Literal["keep", "fold"] = "keep"
     compact_every: Count = 0
-    raise_rate: Annotated[float, Field(ge=1)] = 2.0
+    settings: InstanceOf[MethodConfig]
+
+    @classmethod
+    def settings_class(cls, data: Mapping[str, Any]) -> type[Any]:
+        """The settings of the method."""
+        return method_class(str(data.get("method", cls.model_fields["method"].default))).Config
 
     @model_validator(mode="after")
     def _how_far(self) -> ShrinkSection:
-        if self.ratio is not None and self.budget is not None:
-            message = "ratio and budget both say how far to shrink; remove one"
-            raise ValueError(message)
-        if self.compact_every and self.min_channels < 2:
-            message = "compact_every needs min_channels of at least 2, so that a group that was cut is found again"
-            raise ValueError(message)
-        if self.allocation == "global" and self.cost_budget is None:
-            message = "allocation: global needs a budget of madds, params or mem_access, for example {madds: 0.5}"
-            raise ValueError(message)
-        if self.latency_budget is not None and self.gates != "fold":
-            message = "a latency budget needs gates: fold, since generators take time of their own"
-            raise ValueError(message)
-        if self.budget is not None and (self.scope == "global" or self.method == "lasso"):
-            message = "a budget fixes the width of every group; use scope: group (allocation: global) and no lasso"
-            raise ValueError(message)
+        wrong = [
+            (self.budget is not None and self.like is not None,
+             "budget and like both say how far to shrink; remove one"),
+            (self.compact_every and self.settings.min_channels < 2,
+             "compact_every needs min_channels of at least 2, so that a group that was cut is found again"),
+            (self.latency_budget is not None and self.gates != "fold",
+             "a latency budget needs gates: fold, since gates take time of their own"),
+        ]  # fmt: skip
+        for holds, message in wrong:
+            if holds:
+                raise ValueError(message)
         return self
 
     @property
-    def cost_budget(self) -> BudgetSection | None:
+    def cost_budget(self) -> BudgetConfig | None:
         """A budget that can be counted beforehand."""
         return None if self.budget is None or self.budget.latency is not None else self.budget
 
     @property
-    def latency_budget(self) -> BudgetSection | None:
+    def latency_budget(self) -> BudgetConfig | None:
         """A budget that must be measured."""
         return self.budget if self.budget is not None and self.budget.latency is not None else None
 

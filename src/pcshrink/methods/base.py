@@ -1,0 +1,301 @@
+"""The seam between methods and everything else: what a method may do, and when it is asked.
+
+A method decides which channels go. It puts gates on a model whose groups are known, may add to the loss, acts after
+steps and epochs, and says in the end what stays. Finding groups, proving, cutting, counting, budgets, training,
+saving and reporting are the same for all methods and know none of them by name.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pcshrink.config import MethodConfig, Metric
+from pcshrink.coupling.groups import ChannelGroup, Coupling
+from pcshrink.errors import ConfigError
+from pcshrink.methods.select import count, lowest
+from pcshrink.surgery.gate import Gate, GateSpec
+from pcshrink.surgery.gates import add_gates_, find_gates
+from pcshrink.surgery.plan import GateSite, gate_sites
+
+C = TypeVar("C", bound=MethodConfig)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is known at one training step; everything may be missing in a loop of the user's own.
+
+    Attributes:
+        images: The batch.
+        labels: Its labels.
+        scores: What the network made of it.
+        loss: The task loss.
+    """
+
+    images: Tensor | None = None
+    labels: Tensor | None = None
+    scores: Tensor | None = None
+    loss: Tensor | None = None
+
+
+class Target(Protocol):
+    """A limit on what the compact network may cost, as a method sees it."""
+
+    @property
+    def dense(self) -> float:
+        """What the network costs before anything leaves."""
+        ...
+
+    @property
+    def limit(self) -> float:
+        """What it may cost in the end."""
+        ...
+
+    def cost(self, keep: Mapping[str, float]) -> float:
+        """What the network costs when the groups keep so many channels; groups not named stay whole."""
+        ...
+
+    def widths(self, scores: Mapping[str, Tensor] | None = None) -> dict[str, int]:
+        """Widths that meet the limit: the same share of every group, or by the scores of the channels."""
+        ...
+
+    def floors(self, ratio: float) -> dict[str, int]:
+        """The fewest channels each group may keep: a share of it, less where the limit cannot be met otherwise."""
+        ...
+
+
+class Group:
+    """Channels that leave together, as a user sees them.
+
+    Attributes:
+        name: The first layer that writes these channels.
+        channels: How many there are.
+        writers: The layers whose output channels they are.
+        readers: The layers whose input channels they are.
+        gates: The layers that carry the group's gates.
+    """
+
+    def __init__(self, source: ChannelGroup, method: Method[Any], k: int) -> None:
+        self.name = source.name
+        self.channels = source.channels
+        self.writers = source.writers
+        self.readers = source.readers
+        self.gates = tuple(site.module for site in source.sites)
+        self._method, self._k = method, k
+
+    @property
+    def k(self) -> int:
+        """How many of the channels may leave; may be changed between steps."""
+        return self._k
+
+    @k.setter
+    def k(self, value: int) -> None:
+        if type(value) is not int or not 0 <= value < self.channels:
+            message = f"k of group {self.name!r} must be a whole number from 0 to {self.channels - 1}; got {value!r}"
+            raise ConfigError(message)
+        self._k = value
+        self._method.on_change()
+
+    @property
+    def running(self) -> Tensor:
+        """What the channels are ranked by (C,): for the paper's method the running salience, mean over the gates."""
+        return self._method.scores()[self.name]
+
+    def __repr__(self) -> str:
+        """Name, width and writers."""
+        return f"Group({self.name!r}, channels={self.channels}, k={self.k}, writers={list(self.writers)})"
+
+
+class Method(Generic[C]):
+    """Base of all methods; every hook has a default that does nothing or the usual thing.
+
+    Attributes:
+        Config: The settings; their class names the method.
+        Gate: The kind of gate put on every site.
+        restarts: ``start`` draws other weights, so what was learned about the old ones is forgotten.
+        static: The mask is the same for all inputs, so channels can be cut out.
+        unit: What a mask entry stands for.
+        starts_from: What the source of the method starts from.
+        budget_by: How a budget is set; "none; " and the knob there is instead, where it cannot be.
+        needs: What the method has beyond the common recipe: "teacher", "two stages", "pretrained weights".
+        reference: Where the method was published.
+        gates: Module name -> gate.
+        groups: The groups, in the order of the coupling.
+        sites: Place of each gate -> how it is built and the units of its channels.
+        align: What kept widths are multiples of.
+        steps: Steps taken in the shrinking phase.
+    """
+
+    Config: ClassVar[type[MethodConfig]] = MethodConfig
+    Gate: ClassVar[type[Gate]] = Gate
+    restarts: ClassVar[bool] = False
+    static: ClassVar[bool] = True
+    unit: ClassVar[str] = "channel of a group"
+    starts_from: ClassVar[str] = "dense weights"
+    budget_by: ClassVar[str] = "widths of the groups"
+    needs: ClassVar[tuple[str, ...]] = ()
+    reference: ClassVar[str] = ""
+
+    def __init__(self, config: C) -> None:
+        self.config: C = config
+        self.model: nn.Module
+        self.coupling: Coupling
+        self.gates: dict[str, Gate] = {}
+        self.groups: list[Group] = []
+        self.sites: dict[Any, GateSite] = {}
+        self.align = 1
+        self.steps = 0
+
+    @classmethod
+    def summary(cls) -> str:
+        """The first line of the method's description."""
+        return (cls.__doc__ or "").strip().split("\n", 1)[0]
+
+    @classmethod
+    def takes_budget(cls) -> bool:
+        """Whether a budget can be set."""
+        return not cls.budget_by.startswith("none")
+
+    def prepare(self, model: nn.Module, example_input: Any) -> nn.Module:
+        """Change layers before groups are found; the model itself by default."""
+        return model
+
+    def gate_spec(self, spec: GateSpec) -> GateSpec:
+        """Make a plain gate one of this method's kind."""
+        return replace(spec, kind=self.Gate.kind)
+
+    def attach(self, model: nn.Module, coupling: Coupling, align: int = 1) -> None:
+        """Put gates on the model; those that are there already are kept."""
+        self.model, self.coupling, self.align = model, coupling, align
+        present = find_gates(model)
+        self.sites = {
+            site: entry._replace(
+                spec=present[entry.spec.module].spec if entry.spec.module in present else self.gate_spec(entry.spec)
+            )
+            for site, entry in gate_sites(coupling).items()
+        }
+        gates = add_gates_(model, [entry.spec for entry in self.sites.values()])
+        self.gates = {site.module: gates[site.module] for site in self.sites}
+        self.groups = [Group(group, self, self._k(group)) for group in coupling.groups]
+        self.on_attach({name for name in self.gates if name not in present})
+
+    def _k(self, group: ChannelGroup) -> int:
+        ratio = self._ratio(group.writers)
+        return count(ratio, group.channels, self.config.min_channels, self.align) if ratio else 0
+
+    def _ratio(self, writers: tuple[str, ...]) -> float:
+        if not isinstance(self.config.ratio, Mapping):
+            return self.config.ratio
+        for pattern, ratio in self.config.ratio.items():
+            if any(fnmatch.fnmatchcase(w, pattern) for w in writers):
+                return ratio
+        return 0.0
+
+    def on_attach(self, new: set[str]) -> None:
+        """Gates were put on; ``new`` are the layers that had none before."""
+
+    def on_change(self) -> None:
+        """The number of channels that may leave was changed."""
+
+    def aim(self, keep: Mapping[str, int]) -> None:
+        """Set how many channels the groups are to keep, by name; a group that is not named keeps all it has.
+
+        Raises:
+            ConfigError: A name is unknown, or a number is impossible.
+        """
+        known = {group.name: group for group in self.groups}
+        for name, width in keep.items():
+            if name not in known:
+                message = f"no group is called {name!r}; the groups are {', '.join(known)}"
+                raise ConfigError(message)
+            if isinstance(width, bool) or not isinstance(width, (int, np.integer)) or width < 1:
+                message = f"group {name!r} must keep a whole number of at least 1 channel, got {width!r}"
+                raise ConfigError(message)
+        for group in self.groups:
+            group._k = max(group.channels - int(keep.get(group.name, group.channels)), 0)
+        self.on_change()
+
+    def set_target(self, target: Target) -> None:
+        """A budget is to be met. By default the same share of every group goes."""
+        self.aim(target.widths())
+
+    @property
+    def priced_by(self) -> Metric | None:
+        """Which cost of a channel the method wants to know; None for none."""
+        return None
+
+    def set_prices(self, prices: Mapping[str, float]) -> None:
+        """What one channel of each group costs, relative to the mean channel; for methods that weigh by it."""
+
+    def start(self) -> None:
+        """The shrinking phase begins."""
+
+    def loss(self, step: Step | None = None) -> Tensor | None:
+        """What is added to the task loss after a training forward pass; None for nothing."""
+        return None
+
+    def after_step(self, *, pushing: bool = True) -> None:
+        """An optimizer step was taken; ``pushing`` in the shrinking phase."""
+        self.steps += int(pushing)
+
+    def after_epoch(self, progress: float) -> None:
+        """An epoch of the shrinking phase is over; ``progress`` is the share of the phase that is."""
+
+    def forget_pass(self) -> None:
+        """The newest forward pass was bad (not finite): let nothing of it remain."""
+
+    def scores(self) -> dict[str, Tensor]:
+        """What the channels of each group are ranked by; low ones go first."""
+        return {group.name: torch.ones(group.channels) for group in self.groups}
+
+    def selected(self) -> dict[str, Tensor]:
+        """Which channels of each group are on their way out: the k lowest."""
+        scores = self.scores()
+        return {g.name: lowest(scores[g.name], g.k) for g in self.groups}
+
+    def keep(self) -> dict[str, Tensor]:
+        """Which channels of each group stay at the end of the shrinking phase: all but the selected ones."""
+        return {name: ~chosen for name, chosen in self.selected().items()}
+
+    def gone(self) -> dict[str, Tensor]:
+        """Which channels of each group could be cut now without changing what the network computes."""
+        return {g.name: torch.zeros(g.channels, dtype=torch.bool) for g in self.groups}
+
+    def asleep(self) -> dict[str, Tensor]:
+        """Which channels of each group would leave if the phase ended now; for progress reports."""
+        return self.gone()
+
+    def highest_cut(self, keep: Mapping[str, Tensor]) -> float | None:
+        """The highest score of a channel that goes; None for methods whose scores do not fall to zero."""
+        return None
+
+    def before_step(self, *, settled: float | None) -> None:
+        """A step begins; ``settled`` is the share of the way to constant gates, None while they stay free."""
+
+    def figures(self) -> dict[str, float]:
+        """What to tell about the method after an epoch."""
+        return {}
+
+    def concerns(self) -> list[str]:
+        """What may go wrong with these settings, to be said before anything is trained."""
+        return []
+
+    def diagnosis(self) -> str:
+        """Why nothing would leave, and what to do about it."""
+        return f"method {self.config.method} keeps every channel; ask for narrower groups by ratio or aim()"
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain data besides the gates' own tensors, which are in the model's state_dict."""
+        return {"steps": self.steps, "widths": {g.name: g.channels - g.k for g in self.groups}}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where ``state_dict`` was taken; the network may have been cut since."""
+        self.steps = int(state["steps"])
+        known = {g.name for g in self.groups}
+        self.aim({name: int(width) for name, width in state["widths"].items() if name in known})

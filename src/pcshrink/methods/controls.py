@@ -1,0 +1,127 @@
+"""The two control rows of every comparison: random channels, and the same widths with fresh weights."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from pcshrink.config import MethodConfig, is_number
+from pcshrink.errors import ConfigError
+from pcshrink.methods.base import Method
+from pcshrink.methods.select import lowest
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomConfig(MethodConfig):
+    """Settings of random cutting.
+
+    Attributes:
+        draw: Which random choice; the same number cuts the same channels.
+    """
+
+    method: ClassVar[str] = "random"
+
+    draw: int = 0
+
+    def __post_init__(self) -> None:
+        """Check every field once."""
+        super().__post_init__()
+        fine = is_number(self.draw) and isinstance(self.draw, int) and self.draw >= 0
+        self.check(fine, "draw", self.draw, "a whole number of at least 0")
+
+
+class Random(Method[RandomConfig]):
+    """Random channels of the asked widths leave when the shrinking phase begins. A control."""
+
+    Config: ClassVar[type[MethodConfig]] = RandomConfig
+    reference: ClassVar[str] = "control"
+
+    def __init__(self, config: RandomConfig) -> None:
+        super().__init__(config)
+        self.started = False
+
+    def scores(self) -> dict[str, Tensor]:
+        """Drawn once for every group, by its name and first width."""
+        return {group.name: self._draw(group.name, group.channels) for group in self.groups}
+
+    def _draw(self, name: str, channels: int) -> Tensor:
+        digest = hashlib.sha256(f"{self.config.draw}/{name}".encode()).digest()
+        generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
+        return torch.rand(channels, generator=generator)
+
+    def start(self) -> None:
+        """Let the drawn channels no longer pass."""
+        self.started = True
+        self._close()
+
+    def on_change(self) -> None:
+        """Other widths are asked for."""
+        if self.started:
+            self._close()
+
+    def _close(self) -> None:
+        keep = {name: ~gone for name, gone in self.gone().items()}
+        alive = self.coupling.alive({name: flags.numpy() for name, flags in keep.items()})
+        for site, entry in self.sites.items():
+            gate = self.gates[site.module]
+            own = torch.from_numpy(alive[entry.own]).nonzero().flatten().tolist()
+            gate.restrict(own, torch.from_numpy(alive[entry.fed]).nonzero().flatten().tolist())
+
+    def gone(self) -> dict[str, Tensor]:
+        """The drawn channels, once the phase has begun."""
+        if not self.started:
+            return super().gone()
+        scores = self.scores()
+        return {g.name: lowest(scores[g.name], g.k) for g in self.groups}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Whether the phase has begun."""
+        return super().state_dict() | {"started": self.started}
+
+    def load_state_dict(self, state: Any) -> None:
+        """Go on where ``state_dict`` was taken; the network may have been cut since."""
+        self.started = bool(state["started"])
+        super().load_state_dict(state)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScratchConfig(RandomConfig):
+    """Settings of training the asked widths from scratch; ``draw`` also chooses the fresh weights."""
+
+    method: ClassVar[str] = "scratch"
+
+
+class Scratch(Random):
+    """The asked widths with fresh weights, trained for the same epochs. A control."""
+
+    Config: ClassVar[type[MethodConfig]] = ScratchConfig
+    restarts: ClassVar[bool] = True
+    starts_from: ClassVar[str] = "nothing"
+
+    def start(self) -> None:
+        """Draw all weights anew, then leave out what the widths do not allow.
+
+        Raises:
+            ConfigError: A layer does not know how to start afresh.
+        """
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.config.draw)
+            for name, module in self.model.named_modules():
+                _start_afresh(name, module)
+        super().start()
+
+
+def _start_afresh(name: str, module: nn.Module) -> None:
+    reset = getattr(module, "reset_parameters", None)
+    if callable(reset):
+        reset()
+    elif next(module.parameters(recurse=False), None) is not None:
+        message = (
+            f"method scratch cannot draw fresh weights for {name!r}: {type(module).__name__} has parameters but no "
+            "reset_parameters(); train the narrow network from scratch in a plain run instead"
+        )
+        raise ConfigError(message)

@@ -1,0 +1,57 @@
+"""The paper's third ablation: every input chooses by its own salience which channels are pushed down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from pcshrink.config import MethodConfig
+from pcshrink.errors import ConfigError
+from pcshrink.methods.base import Target
+from pcshrink.methods.pcs.config import ShrinkConfig
+from pcshrink.methods.pcs.method import PCS
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByInputConfig(ShrinkConfig):
+    """Settings of the input-dependent policy."""
+
+    method: ClassVar[str] = "pcs-input"
+
+
+class ByInput(PCS):
+    """PCS with the input-dependent policy: the k lowest saliences of each sample are pushed to zero.
+
+    Other samples use other channels, so nothing is cut: kernels stay whole, and the cost is a mean over the inputs.
+    """
+
+    Config: ClassVar[type[MethodConfig]] = ByInputConfig
+    static: ClassVar[bool] = False
+    unit: ClassVar[str] = "channel of a sample"
+    budget_by: ClassVar[str] = "none; set the ratio and the strength"
+    reference: ClassVar[str] = "Pan et al., Progressive Channel-Shrinking Network, ablation"
+
+    def shrinking_loss(self) -> Tensor:
+        """R over the k lowest of each sample."""
+        self.check_pass()
+        return self.units.loss([g.k for g in self.groups])
+
+    def set_target(self, target: Target) -> None:
+        """What an input costs follows from ratio and strength.
+
+        Raises:
+            ConfigError: Always.
+        """
+        message = "method pcs-input cuts nothing and takes no budget; set shrink.ratio and shrink.strength instead"
+        raise ConfigError(message)
+
+    def gone(self) -> dict[str, Tensor]:
+        """Nothing leaves."""
+        return {g.name: torch.zeros(g.channels, dtype=torch.bool) for g in self.groups}
+
+    def keep(self) -> dict[str, Tensor]:
+        """Everything stays."""
+        return {g.name: torch.ones(g.channels, dtype=torch.bool) for g in self.groups}

@@ -1,0 +1,216 @@
+"""Progressive Channel-Shrinking itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from pcshrink.config import MethodConfig, Metric
+from pcshrink.methods.base import Step, Target
+from pcshrink.methods.pcs.config import ShrinkConfig
+from pcshrink.methods.pcs.control import Control
+from pcshrink.methods.pcs.rules import base_rate, keep_mask, largest_rate, rate, shortest_push
+from pcshrink.methods.pcs.salience import SalienceMethod
+
+STEER_EVERY = 10  # steps
+
+
+class PCS(SalienceMethod[ShrinkConfig]):
+    """Progressive Channel-Shrinking: a growing penalty pushes the k lowest saliences of each group to zero.
+
+    A channel leaves only when its running salience is at zero; what the task needs stays. With a budget the rate is
+    steered until what has died meets it.
+
+    Attributes:
+        lam_base: The shrinking rate that the schedule ends with.
+        target: The budget, if there is one.
+        control: How the budget steers the rate.
+    """
+
+    Config: ClassVar[type[MethodConfig]] = ShrinkConfig
+    budget_by: ClassVar[str] = "the rate, until what has died meets it"
+    reference: ClassVar[str] = "Pan et al., Progressive Channel-Shrinking Network"
+
+    def __init__(self, config: ShrinkConfig) -> None:
+        super().__init__(config)
+        self.lam_base = config.lam or base_rate(
+            config.multiple, config.total_steps, config.lr, config.momentum, config.power, config.optimizer
+        )
+        self.lam_most = largest_rate(config.total_steps, config.lr, config.momentum, config.optimizer)
+        self.target: Target | None = None
+        self.control = Control()
+        self._prices: Tensor | None = None
+        self._pushed = 0.0
+
+    def set_target(self, target: Target) -> None:
+        """Meet a budget: by widths that are learned, or by the same share of every group."""
+        self.target = target
+        if self.control.landed or self.steps:
+            return  # the run goes on with a network that was cut
+        ratio = self.config.ratio
+        if self.config.allocation == "uniform" or isinstance(ratio, Mapping):
+            self.aim(target.widths())
+        else:
+            self.aim(target.floors(ratio))
+
+    @property
+    def priced_by(self) -> Metric | None:
+        """As configured."""
+        price = self.config.price
+        return price if price in ("madds", "params") else None
+
+    def set_prices(self, prices: Mapping[str, float]) -> None:
+        """Weigh the push on each group; a channel that passes several gates pays its price once."""
+        each = torch.cat([torch.full((g.channels,), float(prices[g.name])) for g in self.groups])
+        self._prices = each.to(self.units.running.device) / self.units.gates_passed
+
+    @property
+    def lam(self) -> float:
+        """The shrinking rate lambda(t) at the current step."""
+        scheduled = rate(self.lam_base, self.steps, self.config.total_steps, self.config.power)
+        return min(scheduled * self.control.boost, self.lam_most)
+
+    @property
+    def progress(self) -> float:
+        """The share of the shrinking phase that is over."""
+        return min(self.steps / self.config.total_steps, 1.0)
+
+    def select(self) -> Tensor:
+        """The k lowest of each group, or of all groups together."""
+        if self.config.scope == "group":
+            return super().select()
+        least = [min(self.config.min_channels, g.channels) for g in self.groups]
+        return self.units.lowest_globally(self.units.running, sum(g.k for g in self.groups), least)
+
+    def shrinking_loss(self) -> Tensor:
+        """R, before it is weighted by lambda: the salience of the selected channels, mean over the batch."""
+        self.check_pass()
+        chosen = self.selected_units
+        return self.units.loss(chosen if self._prices is None else chosen * self._prices)
+
+    def loss(self, step: Step | None = None) -> Tensor:
+        """lambda(t) R."""
+        pushed = self.shrinking_loss()
+        self._pushed = float(pushed.detach())
+        return pushed * self.lam
+
+    def after_step(self, *, pushing: bool = True) -> None:
+        """Take the batch into the running salience; steer while pushing."""
+        super().after_step(pushing=pushing)
+        if pushing and self.target is not None:
+            self._steer(self.target)
+
+    def _steer(self, target: Target) -> None:
+        due = self.steps % STEER_EVERY == 0 and not self.control.landed
+        if due:
+            self.control.steer(self.progress, self._removed(target), STEER_EVERY / self.config.total_steps)
+        if self.control.lands(self.progress) or (due and target.cost(self.alive()) <= target.limit):
+            self._land(target)
+        if self.control.landed:
+            self._close()
+
+    def _removed(self, target: Target) -> float:
+        """Which share of what must leave is gone, channels half pushed down counting half."""
+        whole = self.config.init_salience
+        left = {name: float((running / whole).clamp(max=1).sum()) for name, running in self.scores().items()}
+        return (target.dense - target.cost(left)) / (target.dense - target.limit)
+
+    def alive(self) -> dict[str, int]:
+        """How many channels of each group are not dead."""
+        threshold = self.config.threshold
+        return {name: max(int((s > threshold).sum()), 1) for name, s in self.scores().items()}
+
+    def _land(self, target: Target) -> None:
+        """Fix the widths; let go of what stays."""
+        self.control.landed = True
+        if self.config.allocation == "learned":
+            self.aim(target.widths({name: w.cpu() for name, w in self.by_group(self.units.worth).items()}))
+        asleep = ~self.selected_units & (self.units.running <= self.config.threshold)
+        places = self.units.spread(asleep.to(torch.float32)) > 0
+        for gate, part in zip(self.units.gates, places.split(self.units.widths), strict=True):
+            if bool(part.any()):
+                gate.reopen(part.nonzero().flatten())
+
+    def _close(self) -> None:
+        """Bring what must go and is still alive down to zero."""
+        opening = self.control.opening(self.progress)
+        if opening >= 1.0:
+            return
+        places = self.units.spread(self.selected_units.to(torch.float32))
+        for gate, part in zip(self.units.gates, places.split(self.units.widths), strict=True):
+            gate.close(part, opening)
+
+    def keep(self) -> dict[str, Tensor]:
+        """What is not dead, at least ``min_channels`` and aligned; with a budget the widths it landed at."""
+        if self.control.landed:
+            return {name: ~chosen for name, chosen in self.selected().items()}
+        config = self.config
+        return {
+            name: keep_mask(running, config.threshold, config.min_channels, self.align)
+            for name, running in self.scores().items()
+        }
+
+    def asleep(self) -> dict[str, Tensor]:
+        """What is dead."""
+        return {name: running <= self.config.threshold for name, running in self.scores().items()}
+
+    def highest_cut(self, keep: Mapping[str, Tensor]) -> float | None:
+        """The highest running salience of a channel that goes."""
+        gone = [s[~keep[name].to(s.device)] for name, s in self.scores().items() if not bool(keep[name].all())]
+        return float(torch.cat(gone).max()) if gone else 0.0
+
+    @property
+    def highest_selected(self) -> float:
+        """The highest running salience among the channels that are being pushed down."""
+        running = self.units.running[self.selected_units]
+        return float(running.max()) if running.numel() else 0.0
+
+    def concerns(self) -> list[str]:
+        """A phase that is too short for a push."""
+        steps, needed = self.config.total_steps, shortest_push()
+        if steps >= needed:
+            return []
+        end = "what is left of them is closed by force" if self.target is not None else "fewer channels will leave"
+        return [
+            f"the shrinking phase has {steps} steps, and channels need about {needed} to reach zero while the task can "
+            f"still object; {end}. Give it more epochs"
+        ]
+
+    def diagnosis(self) -> str:
+        """What was seen of the push, and what to do."""
+        config, gates = self.config, self.salience_gates
+        start = 6 * (config.init_salience - 0.5)
+        untouched = [n for n, g in gates.items() if bool((g.generator.fc2.bias == start).all())]
+        seen = (
+            f"{self.steps} of {config.total_steps} steps were taken with step(), lambda reached {self.lam:.3g}, the "
+            f"highest salience among the {int(self.selected_units.sum())} channels that are pushed is "
+            f"{self.highest_selected:.3f} (dead is at most {config.threshold:g})"
+        )
+        if untouched:
+            return (
+                f"{seen}; the optimizer never changed the gates of {len(untouched)} of {len(gates)} layers. Make the "
+                "optimizer after attach_ (shrinker.param_groups) and add shrinker.penalty() to the loss"
+            )
+        if self.steps == 0:
+            return f"{seen}. Call shrinker.step() after every optimizer.step()"
+        return (
+            f"{seen}. Train longer, raise strength, or give ShrinkConfig the learning rate, momentum and optimizer "
+            'you really use; plan(cut="selected") cuts the selected channels as they are'
+        )
+
+    def figures(self) -> dict[str, float]:
+        """The rate, and what it has left of the selected saliences."""
+        return {"lambda": self.lam, "R": self._pushed, "highest_selected": self.highest_selected}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Steps, widths, rate and how the budget steers."""
+        return super().state_dict() | {"lam_base": self.lam_base, "control": self.control.state_dict()}
+
+    def load_state_dict(self, state: Any) -> None:
+        """Go on where ``state_dict`` was taken; the network may have been cut since."""
+        super().load_state_dict(state)
+        self.lam_base = float(state["lam_base"])
+        self.control.load_state_dict(state["control"])

@@ -1,0 +1,60 @@
+"""The paper's first ablation: cut the lowest saliences at once instead of pushing them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pcshrink.config import MethodConfig
+from pcshrink.methods.pcs.config import GeneratorConfig
+from pcshrink.methods.pcs.salience import SalienceMethod
+
+
+@dataclass(frozen=True, kw_only=True)
+class TruncationConfig(GeneratorConfig):
+    """Settings of truncation; ``ratio`` is the share of every gate that is set to zero in the forward pass."""
+
+    method: ClassVar[str] = "truncation"
+
+
+class Truncation(SalienceMethod[TruncationConfig]):
+    """Truncation: from the start of the phase the lowest entries of every gate are zero in each sample.
+
+    Nothing is pushed, so the channels that leave in the end are those with the lowest running salience, dead or not.
+    """
+
+    Config: ClassVar[type[MethodConfig]] = TruncationConfig
+    reference: ClassVar[str] = "Pan et al., Progressive Channel-Shrinking Network, ablation"
+
+    def __init__(self, config: TruncationConfig) -> None:
+        super().__init__(config)
+        self.started = False
+
+    def start(self) -> None:
+        """Cut the lowest entries from now on."""
+        self.started = True
+        self._truncate()
+
+    def on_change(self) -> None:
+        """Another share is cut."""
+        super().on_change()
+        if self.started:
+            self._truncate()
+
+    def _truncate(self) -> None:
+        share = {name: g.k / g.channels for g in self.groups for name in g.gates}
+        for name, gate in self.salience_gates.items():
+            gate.truncated = round(share[name] * gate.spec.channels) or None
+
+    def gone(self) -> dict[str, Any]:
+        """Nothing leaves before the end: every sample chooses anew."""
+        return super(SalienceMethod, self).gone()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Whether the phase has begun."""
+        return super().state_dict() | {"started": self.started}
+
+    def load_state_dict(self, state: Any) -> None:
+        """Go on where ``state_dict`` was taken."""
+        self.started = bool(state["started"])
+        super().load_state_dict(state)

@@ -1,0 +1,266 @@
+"""What happens between epochs: gates go on, budgets are set, dead channels leave, gates are folded."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from pcshrink.artifact import read
+from pcshrink.budget.allocate import CostTarget, Limit
+from pcshrink.budget.config import BudgetConfig
+from pcshrink.budget.cost_model import CostModel
+from pcshrink.errors import ConfigError
+from pcshrink.runtime.run import check_runtime
+from pcshrink.shrinker import Shrinker
+from pcshrink.train import reshape
+from pcshrink.train.checkpoint import save_state
+from pcshrink.train.console import Console
+from pcshrink.train.evaluate import Score, evaluate
+from pcshrink.train.facts import Aim, Costs, Cut, Dense, Facts, Size
+from pcshrink.train.objective import Objective
+from pcshrink.train.session import Session, blank_model
+from pcshrink.train.teacher import call_teacher, check_teacher
+from pcshrink.train.timetable import Timetable
+
+
+class Phases:
+    """Acts on a session at the boundaries of epochs.
+
+    Attributes:
+        facts: What was found out on the way, for the final report.
+    """
+
+    def __init__(
+        self, session: Session, objective: Objective, folder: Path, timetable: Timetable, console: Console
+    ) -> None:
+        self.session, self.objective, self.timetable, self.console = session, objective, timetable, console
+        self.recipe, self.settings = session.recipe, session.recipe.shrink
+        self.dense_file = folder / "dense.safetensors"
+        self.costs: CostModel | None = None
+        self.facts = Facts()
+
+    def state(self) -> dict[str, Any]:
+        """Plain data for the checkpoint."""
+        return self.facts.to_dict()
+
+    def load(self, state: dict[str, Any]) -> None:
+        """After the session is loaded: what was found out, and what can be worked out again."""
+        self.facts = Facts.from_dict(state)
+        if self.session.shrinker is not None:
+            self._measure(self.session.shrinker)
+        if self.session.stage != "dense" or self.settings is None:
+            self._call_teacher()
+
+    @property
+    def limit(self) -> Limit | None:
+        """The budget as numbers, if there is one that can be counted."""
+        if self.facts.limit is None or self.settings is None or self.settings.cost_budget is None:
+            return None
+        return Limit(self.settings.cost_budget, *self.facts.limit)
+
+    def enter(self, epoch: int) -> None:
+        """Before the first step of an epoch."""
+        phase = self.timetable.phase(epoch)
+        if epoch == 0:
+            self._begin()
+            if phase == "dense":
+                self.session.prepare()
+        if phase != "dense" and self.session.stage == "dense":
+            self._attach()
+        if phase == "shrink" and epoch == self.timetable.first("shrink"):
+            self._start_shrinking(self.session.gated)
+
+    def _start_shrinking(self, shrinker: Shrinker) -> None:
+        shrinker.method.start()
+        if shrinker.method.restarts:
+            self.session.restart()
+
+    def _begin(self) -> None:
+        dense = self.session.model
+        if self.session.cut is not None:  # the run goes on with a network that was cut before
+            dense = self.session.place(blank_model(self.recipe, self.session.data.num_classes))
+        self.facts.dense = Dense(Costs.of(dense, self.session.example))
+        self._rehearse()
+        if self.settings is None:
+            self._call_teacher()
+
+    def _rehearse(self) -> None:
+        """Attach to a copy, to refuse what cannot work before any training."""
+        if self.settings is None or self.timetable.phase(0) != "dense":
+            return
+        check_teacher(self.session)
+        if self.settings.latency_budget is not None:
+            check_runtime(self.settings.latency_budget.runtime)
+        session = copy.copy(self.session)
+        shrinker = session.attach()
+        if self.settings.like is not None:
+            shrinker.aim(widths_like(self.settings.like))
+        if self.settings.cost_budget is not None:
+            limit = Limit.of(self.settings.cost_budget, shrinker, session.example)
+            target = CostTarget(limit, self._cost_model(shrinker), shrinker.config, shrinker.align, self.settings.gates)
+            target.check()
+            shrinker.method.set_target(target)
+
+    def _attach(self) -> None:
+        session, settings = self.session, self.session.settings
+        if session.average is not None:
+            session.model = session.average.model.requires_grad_(True)
+        baseline = evaluate(session.model, session.data.val, session.fabric)
+        if self.facts.dense is not None:
+            self.facts.dense.error, self.facts.dense.loss = baseline.error, baseline.loss
+        self._keep_dense(session.model)
+        shrinker = session.attach()
+        self.facts.channels = sum(g.channels for g in shrinker.groups)
+        if settings.cost_budget is not None:
+            limit = Limit.of(settings.cost_budget, shrinker, session.example)
+            self.facts.limit = (limit.limit, limit.dense)
+        self._measure(shrinker)
+        if settings.latency_budget is not None:
+            self._aim_at_latency(shrinker, settings.latency_budget)
+        if settings.like is not None:
+            shrinker.aim(widths_like(settings.like))
+        self._call_teacher()
+        session.prepare()
+        for concern in shrinker.method.concerns():
+            self.console.say(f"note: {concern}")
+        self.console.say(
+            f"{len(shrinker.groups)} groups with {self.facts.channels} channels can shrink, "
+            f"to {sum(g.channels - g.k for g in shrinker.groups)}; {len(shrinker.refused)} layers stay whole"
+        )
+
+    def _aim_at_latency(self, shrinker: Shrinker, budget: BudgetConfig) -> None:
+        """Measure which widths give the asked share of the dense network's time; rank 0 measures for all."""
+        from pcshrink.budget.latency import choose_widths
+
+        session, chosen, share = self.session, None, budget.latency or 1.0
+        if session.fabric.is_global_zero:
+            self.console.say(f"measuring layers for a latency of {share:g} ({budget.runtime}) ...")
+            choice = choose_widths(
+                shrinker, session.example[:1].repeat_interleave(budget.batch, dim=0).cpu(), share,
+                runtime=budget.runtime, threads=budget.threads, align=shrinker.align,
+                min_channels=shrinker.config.min_channels,
+            )  # fmt: skip
+            chosen = (choice.keep, choice.reached, choice.note)
+        keep, reached, note = session.fabric.broadcast(chosen)
+        shrinker.aim(keep)
+        self.facts.aim = Aim(share, budget.runtime, reached, note)
+        self.console.say(f"widths for {reached:.3f} of the dense latency chosen" + (f"; {note}" if note else ""))
+
+    def _keep_dense(self, model: nn.Module) -> None:
+        if self.session.fabric.is_global_zero:
+            save_state(self.dense_file, dict(model.state_dict()))
+        self.session.fabric.barrier()
+
+    def _cost_model(self, shrinker: Shrinker) -> CostModel:
+        settings = self.session.settings
+        convention = settings.budget.convention if settings.budget else "layers"
+        return CostModel.of(shrinker, self.session.example, gates=settings.gates, convention=convention)
+
+    def _measure(self, shrinker: Shrinker) -> None:
+        """Know what the network costs at any widths, and tell the method what it is to meet."""
+        self.costs = self._cost_model(shrinker)
+        if shrinker.method.priced_by is not None:
+            shrinker.method.set_prices(self.costs.prices(shrinker.method.priced_by))
+        limit = self.limit
+        if limit is not None:
+            target = CostTarget(limit, self.costs, shrinker.config, shrinker.align, self.session.settings.gates)
+            shrinker.method.set_target(target)
+
+    def _call_teacher(self) -> None:
+        if self.recipe.distill is not None:
+            self.objective.teacher = call_teacher(self.session, self.recipe.distill, self.dense_file)
+
+    def before_step(self, place: float) -> None:
+        """Make the gates more constant, if they are to be folded."""
+        if self.settings is None or self.session.shrinker is None:
+            return
+        settling = self.settings.gates == "fold" and self.timetable.phase(int(place)) == "settle"
+        self.session.shrinker.method.before_step(settled=self.timetable.settled(place) if settling else None)
+
+    def figures(self, phase: str) -> dict[str, Any]:
+        """What to tell about the shrinking after an epoch."""
+        shrinker, dense = self.session.shrinker, self.facts.dense
+        if shrinker is not None and self.costs is not None and dense is not None:
+            gone = shrinker.method.asleep()
+            left = {g.name: max(g.channels - int(gone[g.name].sum()), 1) for g in shrinker.groups}
+            madds = self.costs.cost(self.costs.widths(left), "madds")
+            budget = self.session.settings.budget
+            paper = budget is not None and budget.convention == "paper"
+            whole = dense.costs.paper_madds if paper else dense.costs.madds
+            self.facts.size = Size(round(madds), madds / whole, self.facts.channels - sum(left.values()))
+        row: dict[str, Any] = vars(self.facts.size).copy() if self.facts.size is not None else {}
+        if phase == "shrink" and shrinker is not None:
+            row |= shrinker.method.figures()
+        return row
+
+    def leave(self, epoch: int) -> None:
+        """After the last step of an epoch."""
+        phase, after = self.timetable.phase(epoch), epoch + 1
+        if self.settings is None or self.session.shrinker is None:
+            return
+        if phase == "shrink":
+            self._shrinking(self.session.shrinker, after)
+        elif after == self.timetable.fold_epoch() and self.settings.gates == "fold" and self.session.mask is None:
+            if after == self.timetable.total:
+                return  # the end of the run folds them
+            self.session.shrinker.method.before_step(settled=1.0)
+            reshape.fold_(self.session)
+            self.console.say("the gates are constant now and part of their layers")
+
+    def _shrinking(self, shrinker: Shrinker, after: int) -> None:
+        shrinker.method.after_epoch(self.timetable.through("shrink", after))
+        if after == self.timetable.end("shrink"):
+            if shrinker.method.static:
+                self._finish_shrinking(shrinker)
+            return
+        every = self.session.settings.compact_every
+        if every and (after - self.timetable.first("shrink")) % every == 0:
+            keep = {name: ~gone for name, gone in shrinker.method.gone().items()}
+            if reshape.cut_(self.session, reshape.agreed(self.session, keep)):
+                self._measure(self.session.gated)
+
+    def _finish_shrinking(self, shrinker: Shrinker) -> None:
+        """What is to go leaves: compare gated, masked and compact network, then go on with what is left."""
+        session = self.session
+        keep = reshape.agreed(session, shrinker.method.keep())
+        if all(bool(mask.all()) for mask in keep.values()) and session.cut is None:
+            self.console.say(f"note: nothing leaves: {shrinker.method.diagnosis()}")
+        highest = shrinker.method.highest_cut(keep)
+        plan = shrinker.plan(keep)
+        gated = evaluate(session.model, session.data.val, session.fabric)
+        leak = reshape.leak(session, session.model, plan)
+        reshape.mask_(session, keep)
+        masked = evaluate(session.model, session.data.val, session.fabric)
+        cut = Cut(gated.error, masked.error, masked.loss - gated.loss, leak, highest)
+        if session.settings.compact_every:
+            reshape.unmask_(session)
+            if reshape.cut_(session, keep):
+                self._measure(session.gated)
+            cut.compact_error = evaluate(session.model, session.data.val, session.fabric).error
+        self.facts.cut = cut
+        self.console.say(_cut_line(cut, gated))
+
+
+def _cut_line(cut: Cut, gated: Score) -> str:
+    highest = "" if cut.highest is None else f", highest salience cut {cut.highest:.2g}"
+    return (
+        f"what is to go is cut: error {gated.error:.2f} % before, {cut.masked_error:.2f} % after, "
+        f"loss {cut.loss_jump:+.4f}, leak {cut.leak:.2g}{highest}"
+    )
+
+
+def widths_like(folder: Path) -> dict[str, int]:
+    """The widths of a finished run or a saved network.
+
+    Raises:
+        ConfigError: It was never cut.
+    """
+    home = folder / "model" if (folder / "model").is_dir() else folder
+    plan = read(home).plan
+    if plan is None:
+        message = f"shrink.like: {folder} holds a network that was never cut, so it has no widths to take"
+        raise ConfigError(message)
+    return {name: len(kept) for name, kept in plan.groups.items()}

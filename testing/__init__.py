@@ -1,0 +1,1 @@
+"""Networks, checks and recipes that tests and benchmarks share; never installed."""

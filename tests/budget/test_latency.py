@@ -1,0 +1,92 @@
+"""Widths that meet a latency, which is checked on whole networks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import pcshrink as pcs
+from pcshrink.budget import latency as latency_budget
+from pcshrink.errors import ConfigError
+from pcshrink.measure import timing
+from pcshrink.measure.layers import LayerTable, layers_of
+from pcshrink.models import create
+from testing.machines import fake_times
+
+pytestmark = pytest.mark.unit
+
+
+def shrinker() -> tuple[pcs.Shrinker, torch.Tensor]:
+    model, example = create("pcshrink:resnet20"), torch.randn(1, 3, 32, 32)
+    return pcs.attach_(model, example, pcs.ShrinkConfig(prove=False)), example
+
+
+def fake_whole(monkeypatch: pytest.MonkeyPatch, overhead: float) -> None:
+    """Whole networks take what their layers take, and something more."""
+
+    def measured(models: Any, example: Any, runtime: Any, **options: Any) -> Any:
+        times = {}
+        for name, model in models.items():
+            table = LayerTable("eager")
+            times[name] = [table.total(layers_of(model, example)) + overhead] * 20
+        return _Timed(times)
+
+    monkeypatch.setattr(latency_budget, "compare", measured)
+
+
+class _Timed:
+    def __init__(self, times: dict[str, list[float]]) -> None:
+        self.times = times
+        self.results = {name: _Milliseconds(1e3 * taken[0]) for name, taken in times.items()}
+
+    def ratio(self, name: str, reference: str) -> timing.Ratio:
+        return timing.paired_ratio(self.times[name], self.times[reference])
+
+
+class _Milliseconds:
+    def __init__(self, median_ms: float) -> None:
+        self.median_ms = median_ms
+
+
+@pytest.mark.parametrize("share", [0.4, 0.6, 0.8])
+def test_a_latency_budget_is_met_by_the_whole_network(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_times(monkeypatch, 4)
+    fake_whole(monkeypatch, overhead=0.005)  # an eighth of the dense time, which the table knows nothing of
+    found = latency_budget.choose_widths(*shrinker(), share, runtime="eager")
+    assert found.met, found
+    assert found.reached == pytest.approx(share, rel=0.05)
+
+
+def test_a_budget_out_of_reach_says_what_was_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_times(monkeypatch, 1)
+    fake_whole(monkeypatch, overhead=0.04)
+    found = latency_budget.choose_widths(*shrinker(), 0.2, runtime="eager", min_channels=2)
+    assert not found.met
+    assert "cannot get narrower" in found.note
+    assert f"{found.reached:.3f}" in found.note
+
+
+def test_widths_are_aligned_and_free_ones_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_times(monkeypatch, 16)
+    fake_whole(monkeypatch, overhead=0.0)
+    found = latency_budget.choose_widths(*shrinker(), 0.5, runtime="eager", align=8)
+    assert all(kept % 8 == 0 for kept in found.keep.values())
+    # On this machine less than 16 channels cost as much as 16: nobody gets less.
+    assert min(found.keep.values()) >= 16
+
+
+def test_a_measured_budget_on_this_machine() -> None:
+    attached, example = shrinker()
+    table = LayerTable("eager", threads=1, seconds=0.002)
+    options: Any = {"runtime": "eager", "threads": 1, "align": 16, "seconds": 0.05, "table": table}
+    found = latency_budget.choose_widths(attached, example, 0.8, **options)
+    assert 0 < found.low <= found.reached <= found.high
+    assert set(found.keep) == {group.name for group in attached.groups}
+    assert found.met or found.note
+
+
+def test_impossible_share() -> None:
+    with pytest.raises(ConfigError, match="share"):
+        latency_budget.choose_widths(*shrinker(), 1.5)

@@ -1,0 +1,66 @@
+"""The small helpers around models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from pcshrink.graph.model import describe, duplicate, evaluation, tensors, unwrap
+
+pytestmark = pytest.mark.unit
+
+
+@dataclass
+class Output:
+    """What some libraries return instead of a tuple."""
+
+    scores: Tensor
+    name: str = ""
+
+
+def test_tensors_of_nested_structures() -> None:
+    a, b, c, d = torch.zeros(4, 1).unbind()
+    assert [t.data_ptr() for t in tensors([a, {"k": (b, 3)}, Output(c), None, d])] == [
+        t.data_ptr() for t in (a, b, c, d)
+    ]
+
+
+def test_wrappers_are_looked_through() -> None:
+    model = nn.Linear(2, 2)
+    assert unwrap(nn.DataParallel(model)) is model
+    assert unwrap(torch.compile(nn.DataParallel(model), backend="eager")) is model
+    assert unwrap(model) is model
+
+
+def test_a_copy_shares_nothing_with_the_model_and_keeps_its_ties() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    model[1].weight = model[0].weight
+    copied = duplicate(model)
+    assert copied[1].weight is copied[0].weight
+    assert copied[0].weight is not model[0].weight
+    copied[0].register_forward_hook(lambda *_: None)
+    copied[0].register_buffer("extra", torch.zeros(1))
+    assert not model[0]._forward_hooks
+    assert not model[0]._buffers
+
+
+def test_evaluation_is_quiet_repeatable_and_over_afterwards() -> None:
+    model = nn.Sequential(nn.Dropout(), nn.Linear(2, 2)).train()
+    drawn = torch.get_rng_state()
+    with evaluation(model):
+        assert not any(m.training for m in model.modules())
+        first = torch.rand(3)
+        assert not model(torch.ones(1, 2)).requires_grad
+    with evaluation(model, training=True):
+        assert all(m.training for m in model.modules())
+        assert torch.equal(first, torch.rand(3))
+    assert all(m.training for m in model.modules())
+    assert torch.equal(drawn, torch.get_rng_state())
+
+
+def test_inputs_are_described_by_shape_and_type() -> None:
+    assert describe(torch.zeros(2, 3)) == "float32(2, 3)"
+    assert describe((torch.zeros(1, dtype=torch.int64), {"a": "text"})) == "(int64(1,), {a: str})"

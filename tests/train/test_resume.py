@@ -1,0 +1,225 @@
+"""A run may stop at any moment: what comes out in the end is the same, bit by bit."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from torch import Tensor
+
+from pcshrink.errors import CheckpointError, ConfigError
+from pcshrink.train import checkpoint
+from pcshrink.train.callbacks import Callback
+from pcshrink.train.checkpoint import Checkpoints, load_state, save_state
+from pcshrink.train.interrupt import Interrupted
+from pcshrink.train.loop import DivergedError, Loop
+from pcshrink.train.run import train
+from testing.training import TINY, model_bytes, tiny
+
+pytestmark = pytest.mark.train
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("whole")
+    train(tiny(), folder, quiet=True)
+    return folder
+
+
+class StopAfterStep(Callback):
+    """Lets a signal arrive during the given step."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def after_step(self, loop: Loop) -> None:
+        if loop.step == self.step:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+class StopInEvaluation(Callback):
+    """Lets a signal arrive while the given epoch is evaluated."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def before_evaluation(self, loop: Loop) -> None:
+        if loop.epoch == self.epoch:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+class DieBeforeFirstStep(Callback):
+    """As if the process was killed."""
+
+    def before_step(self, loop: Loop) -> None:
+        sys.exit(1)
+
+
+class Spoil(Callback):
+    """Makes the loss NaN whenever ``bad`` says so of the loop and the number of losses so far."""
+
+    def __init__(self, bad: Callable[[Loop, int], bool]) -> None:
+        self.bad, self.calls = bad, 0
+
+    def on_loss(self, loop: Loop, loss: Tensor) -> Tensor:
+        self.calls += 1
+        return loss * float("nan") if self.bad(loop, self.calls) else loss
+
+
+# 11 steps an epoch: dense, warm-up, three of shrinking with cuts, two of settling with a fold between them.
+@pytest.mark.parametrize("step", [22, 50, 70])
+def test_sigterm_and_resume_give_the_same_weights(step: int, whole_run: Path, tmp_path: Path) -> None:
+    with pytest.raises(Interrupted, match=f"step {step}; a checkpoint is written") as caught:
+        train(tiny(), tmp_path, quiet=True, callbacks=[StopAfterStep(step)])
+    assert caught.value.code == 128 + signal.SIGTERM
+    train(tiny(), tmp_path, resume=True, quiet=True)
+    assert model_bytes(tmp_path) == model_bytes(whole_run)
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [row["epoch"] for row in rows] == list(range(7))
+
+
+@pytest.mark.parametrize("epoch", [2, 5])  # gates as they are, and halfway to constants
+def test_a_signal_during_evaluation_is_heard(epoch: int, whole_run: Path, tmp_path: Path) -> None:
+    with pytest.raises(Interrupted) as caught:
+        train(tiny(), tmp_path, quiet=True, callbacks=[StopInEvaluation(epoch)])
+    assert caught.value.code == 130
+    saved = Checkpoints(tmp_path / "checkpoints").load()
+    assert saved is not None
+    assert saved["place"] == {"epoch": epoch, "batch": 11, "step": 11 * epoch + 11}
+    train(tiny(), tmp_path, resume=True, quiet=True)
+    assert model_bytes(tmp_path) == model_bytes(whole_run)
+    row, expected = (json.loads((f / "metrics.jsonl").read_text().splitlines()[epoch]) for f in (tmp_path, whole_run))
+    assert row.pop("seconds") == saved["sums"]["seconds"] > 0  # no step was left, yet the epoch took its time
+    assert row.pop("images_per_second") > 0
+    assert row.items() <= expected.items()
+
+
+def test_a_run_killed_before_its_first_step_keeps_the_dense_figures(whole_run: Path, tmp_path: Path) -> None:
+    model = dict(TINY["model"]) | {"weights": str(whole_run / "dense.safetensors")}
+    recipe = tiny(model=model, epochs={"shrink": 1, "settle": 1})
+    expected = train(recipe, tmp_path / "whole", quiet=True)
+    with pytest.raises(SystemExit):
+        train(recipe, tmp_path / "killed", quiet=True, callbacks=[DieBeforeFirstStep()])
+    result = train(recipe, tmp_path / "killed", resume=True, quiet=True)
+    assert result.dense == expected.dense
+    assert model_bytes(tmp_path / "killed") == model_bytes(tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_kill_at_random_moments_and_resume(whole_run: Path, tmp_path: Path) -> None:
+    recipe, out = tmp_path / "tiny.yaml", tmp_path / "out"
+    recipe.write_text(yaml.safe_dump(TINY))
+    command = [sys.executable, "-m", "pcshrink", "train", str(recipe), "--out", str(out), "--resume", "--quiet"]
+    chance = random.Random(7)
+    for _ in range(3):
+        began = len(list((out / "checkpoints").glob("*"))) if out.exists() else 0
+        process = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"})
+        deadline = time.monotonic() + 60
+        while process.poll() is None and time.monotonic() < deadline:
+            if (out / "checkpoints").is_dir() and (began or list((out / "checkpoints").glob("*"))):
+                break
+            time.sleep(0.02)
+        time.sleep(chance.uniform(0.0, 0.8) + (2.0 if began else 0.0))
+        process.kill()
+        process.wait()
+    done = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert model_bytes(out) == model_bytes(whole_run)
+    assert not list(out.rglob("*.tmp"))
+
+
+def test_a_folder_with_a_run_is_not_overwritten(whole_run: Path) -> None:
+    with pytest.raises(CheckpointError, match="holds a run already; go on with --resume"):
+        train(tiny(), whole_run, quiet=True)
+
+
+def test_resuming_with_another_recipe_is_refused(whole_run: Path) -> None:
+    with pytest.raises(ConfigError, match=r"different: optimizer.*recipe\.yaml"):
+        train(tiny(optimizer={"lr": 0.05}), whole_run, resume=True, quiet=True)
+
+
+def test_checkpoints_keep_two_and_survive_damage(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    for step in (1, 2, 30):
+        checkpoints.save(step, {"step": step, "w": torch.arange(3.0), "deep": [{"a": None, "b": [1.5, "x"]}]})
+    assert [p.name[-22:] for p in checkpoints.found()] == [
+        "0000000002.safetensors"[-22:],
+        "0000000030.safetensors"[-22:],
+    ]
+    newest = checkpoints.found()[-1]
+    newest.write_bytes(newest.read_bytes()[:40])
+    state = checkpoints.load()
+    assert state is not None
+    assert state["step"] == 2
+    assert state["deep"] == [{"a": None, "b": [1.5, "x"]}]
+    assert state["w"].tolist() == [0, 1, 2]
+    for path in checkpoints.found():
+        path.write_bytes(b"nothing")
+    with pytest.raises(CheckpointError, match="is damaged"):
+        checkpoints.load()
+
+
+def test_no_nan_reaches_a_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"model/fc\.weight holds numbers that are not finite"):
+        save_state(tmp_path / "a.safetensors", {"model": {"fc.weight": torch.tensor([1.0, float("nan")])}})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.safetensors"
+    save_state(path, {"step": 1})
+
+    def full(*args: Any, **kwargs: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    with pytest.raises(CheckpointError, match="No space left"):
+        save_state(path, {"step": 2})
+    assert load_state(path) == {"step": 1}
+    assert [p.name for p in tmp_path.iterdir()] == ["a.safetensors"]
+
+
+def test_one_bad_step_is_skipped(tmp_path: Path) -> None:
+    result = train(tiny(), tmp_path, quiet=True, callbacks=[Spoil(lambda loop, calls: calls == 40)])
+    assert result.compact["error"] < 90
+    state = Checkpoints(tmp_path / "checkpoints").load()
+    assert state is not None
+    assert state["place"]["step"] == 76  # one less than 7 epochs of 11
+    assert state["trouble"]["rollbacks"] == 0
+
+
+def test_several_bad_steps_roll_back(tmp_path: Path) -> None:
+    train(tiny(), tmp_path, quiet=True, callbacks=[Spoil(lambda loop, calls: 40 <= calls < 44)])
+    state = Checkpoints(tmp_path / "checkpoints").load()
+    assert state is not None
+    assert state["trouble"]["rollbacks"] == 1
+    assert state["trouble"]["lr_scale"] == 0.5
+    assert state["place"]["step"] == 77
+
+
+def test_lasting_trouble_stops_with_the_cause(tmp_path: Path) -> None:
+    with pytest.raises(DivergedError, match=r"not finite \(step 30, .*lower optimizer\.lr"):
+        train(tiny(), tmp_path, quiet=True, callbacks=[Spoil(lambda loop, calls: loop.step >= 30)])
+    state = Checkpoints(tmp_path / "checkpoints").load()
+    assert state is not None
+    assert all(t.isfinite().all() for t in state["session"]["model"].values() if t.is_floating_point())

@@ -1,0 +1,369 @@
+"""Recipes, phases, and whole runs of a tiny network."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+import pcshrink as pcs
+from pcshrink.errors import ConfigError, ShrinkError
+from pcshrink.models import create
+from pcshrink.train.again import evaluate_saved
+from pcshrink.train.average import Average
+from pcshrink.train.callbacks import Callback
+from pcshrink.train.loop import Loop
+from pcshrink.train.objective import mix
+from pcshrink.train.recipe.read import check_recipe, dump_recipe, load_recipe, recipe_names
+from pcshrink.train.recipe.schema import EpochsSection, OptimizerSection
+from pcshrink.train.run import train
+from pcshrink.train.session import Session
+from pcshrink.train.timetable import Timetable
+from pcshrink.train.weights import load_weights_
+from testing.training import TINY, tiny
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_built_in_recipes_are_valid_and_survive_writing(name: str, tmp_path: Path) -> None:
+    recipe = load_recipe(name)
+    (tmp_path / "again.yaml").write_text(dump_recipe(recipe))
+    assert load_recipe(tmp_path / "again.yaml") == recipe
+    assert recipe.description
+
+
+def test_the_recipes_of_the_paper_are_there() -> None:
+    wanted = {"digits", "folder", "imagenet-mobilenetv2", "cifar10-resnet32-dense", "cifar10-resnet32"}
+    wanted |= {f"cifar10-resnet20-{kind}" for kind in ("dense", "distilled", "truncate")}
+    wanted |= {f"cifar10-resnet20-{p}" for p in "abc"} | {f"imagenet-resnet18-{p}" for p in "abc"}
+    assert wanted | {"imagenet-resnet34-b", "imagenet-vgg16-b"} == set(recipe_names())
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("epochs.shrnk=3", r"epochs\.shrnk: unknown key; did you mean 'shrink'\?"),
+        ("shrink.budget.madd=0.4", r"shrink\.budget\.madd: unknown key; did you mean 'madds'\?"),
+        ("optimizer.lr=-1", r"optimizer\.lr: input should be greater than 0; got -1"),
+        ("optimizer.lr=fast", r"optimizer\.lr: input should be a valid number.*got 'fast'"),
+        ("data.name=cifar", r"data\.name: unknown data set 'cifar', did you mean 'cifar10'\?"),
+        ("shrink.like=somewhere", r"shrink: budget and like both say how far"),
+        ("shrink.stength=2", r"shrink\.stength: unknown key; did you mean 'strength'\?"),
+        ("shrink.method=pcz", r"shrink: no method is called 'pcz'; did you mean pcs\?"),
+        ("shrink.lr=0.1", r"shrink\.lr: unknown key"),
+        ("shrink.min_channels=0", r"shrink\.min_channels: must be a whole number of at least 1; got 0"),
+        ("shrink.budget.params=0.4", r"shrink\.budget: give exactly one of madds, params, mem_access and latency"),
+        ("epochs.shrink=0", r"epochs\.shrink must be at least 1"),
+        ("epochs", r"--set wants section\.key=value, got 'epochs'"),
+        ("seed.x=1", r"seed.*"),
+        ("model=null", r"model: input should be a valid dictionary"),
+    ],
+)
+def test_wrong_recipes_are_refused_by_key(override: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_recipe("digits", [override])
+
+
+def test_overrides_read_numbers_as_people_write_them() -> None:
+    assert load_recipe("digits", ["optimizer.weight_decay=1e-4"]).optimizer.weight_decay == 1e-4
+
+
+def test_missing_and_broken_files(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no recipe or file 'digit'; did you mean digits\?"):
+        load_recipe("digit")
+    path = tmp_path / "bad.yaml"
+    path.write_text("model: [")
+    with pytest.raises(ConfigError, match=r"bad\.yaml is not valid YAML"):
+        load_recipe(path)
+    path.write_text("- 1")
+    with pytest.raises(ConfigError, match="must hold sections"):
+        load_recipe(path)
+    with pytest.raises(ConfigError, match="data: is missing and has no default"):
+        check_recipe({"model": {"name": "resnet20"}, "epochs": {"dense": 1}})
+
+
+def test_the_timetable() -> None:
+    table = Timetable(EpochsSection(dense=4, warmup=1, shrink=4, settle=4), OptimizerSection(lr=0.1, lr_warmup=1))
+    assert [table.phase(e) for e in range(13)] == ["dense"] * 4 + ["warmup"] + ["shrink"] * 4 + ["settle"] * 4
+    assert table.lr(0.5) == pytest.approx(0.05 * (1 + pytest.approx(0.9619, abs=1e-3).expected) / 2 * 1, abs=3e-3)
+    assert table.lr(3.999) == pytest.approx(0, abs=1e-4)
+    assert table.lr(4.5) == pytest.approx(0.05)  # rises again when gates are attached
+    assert [table.lr(e) for e in (5, 6.5, 8.99)] == [0.1, 0.1, 0.1]  # constant while shrinking
+    assert table.lr(9) == pytest.approx(0.1)
+    assert table.lr(11) == pytest.approx(0.05)
+    assert table.lr(12.999) == pytest.approx(0, abs=1e-4)
+    assert [table.settled(e) for e in (9, 10, 11, 12)] == [0, 0.5, 1, 1]
+    assert table.fold_epoch() == 11
+    falling = Timetable(EpochsSection(dense=2, warmup=1, shrink=5, settle=4), OptimizerSection(lr=0.1, hold_lr=False))
+    assert [falling.lr(e) for e in (2, 7, 11.999)] == pytest.approx([0.1, 0.05, 0], abs=1e-4)
+    steps = Timetable(EpochsSection(dense=4), OptimizerSection(lr=1.0, schedule="step", milestones=(0.5, 0.75)))
+    assert [steps.lr(e) for e in range(4)] == pytest.approx([1, 1, 0.1, 0.01])
+
+
+def test_mixup_depends_on_the_place_only() -> None:
+    images = torch.randn(6, 1, 4, 4)
+    mixed, partner, own = mix(images, 0.2, seed=0, epoch=3, batch=5, rank=0)
+    again = mix(images, 0.2, seed=0, epoch=3, batch=5, rank=0)
+    assert torch.equal(mixed, again[0])
+    assert 0.5 <= own <= 1
+    assert torch.allclose(mixed, own * images + (1 - own) * images[partner])
+    assert mix(images, 0.2, seed=0, epoch=3, batch=6, rank=0)[2] != own
+
+
+def test_the_average_follows_weights_slowly_and_buffers_at_once() -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
+    average = Average(net, 0.9, age=100)
+    with torch.no_grad():
+        net[0].weight.add_(1.0)
+        net[1].running_mean.add_(5.0)  # type: ignore[union-attr, operator]
+    mean = average.model
+    before = mean[0].weight.clone()  # type: ignore[index]
+    average.update(net)
+    assert torch.allclose(mean[0].weight - before, torch.full((2, 2), 0.1), atol=1e-6)  # type: ignore[index]
+    assert torch.equal(mean[1].running_mean, net[1].running_mean)  # type: ignore[index, arg-type]
+
+
+def test_a_young_average_follows_faster() -> None:
+    net = torch.nn.Linear(2, 2)
+    young, old = Average(net, 0.99), Average(net, 0.99, age=10_000)
+    with torch.no_grad():
+        net.weight.add_(1.0)
+    for average in (young, old):
+        average.update(net)
+    assert float((net.weight - young.model.weight).detach().mean()) == pytest.approx(0.1, abs=1e-6)  # type: ignore[operator]
+    assert float((net.weight - old.model.weight).detach().mean()) == pytest.approx(0.99, abs=1e-6)  # type: ignore[operator]
+    assert young.age == 1
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.train
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"shrink__compact_every": 0},  # masked until the end
+        {"shrink__gates": "keep", "train": {"ema": 0.9, "mixup": 0.2, "label_smoothing": 0.1, "channels_last": True}},
+        {
+            "optimizer": {"name": "adamw", "lr": 0.003, "clip": 1.0, "accumulate": 2, "schedule": "step"},
+            "shrink__allocation": "uniform",
+        },
+        {
+            "shrink": {"ratio": 0.5, "align": 4, "method": "truncation"}, "distill": {"loss": "mse"},
+            "epochs": {"dense": 1, "shrink": 2, "settle": 1},
+        },
+    ],
+    ids=["masked", "ema-mixup", "adamw-uniform", "ratio-mse"],
+)  # fmt: skip
+def test_whole_runs_meet_their_target_and_can_be_loaded(changes: dict[str, Any], tmp_path: Path) -> None:
+    recipe = tiny(**changes)
+    result = train(recipe, tmp_path, quiet=True)
+    assert recipe.shrink is not None
+    if result.budget:
+        assert 0.97 * result.budget["limit"] <= result.budget["reached"] <= 1.01 * result.budget["limit"]
+    else:
+        assert set(result.widths.values()) == {4, 8}
+    small = pcs.load(tmp_path / "model")
+    example = torch.randn(2, 1, 16, 16)
+    assert pcs.profile(small, example).madds == result.compact["madds"] < 0.6 * result.dense["madds"]
+    assert result.cut is not None
+    if recipe.shrink.compact_every:
+        assert result.cut["masked_error"] == result.cut["compact_error"]
+        assert result.cut["final_masked_error"] is None
+    else:
+        assert result.cut["final_masked_error"] == result.compact["error"]
+    assert [row["phase"] for row in rows(tmp_path)][-1] == "settle"
+    known = {"loss", "error", "madds", "dead"} | ({"lambda", "R"} if recipe.shrink.method == "pcs" else set())
+    assert known <= rows(tmp_path)[-recipe.epochs.settle - 1].keys()
+    stored = json.loads((tmp_path / "result.json").read_text())
+    assert stored["compact"]["error"] == result.compact["error"]
+
+
+@pytest.mark.train
+def test_a_plain_run(tmp_path: Path) -> None:
+    result = train(tiny(shrink=None, distill=None, epochs={"dense": 2}), tmp_path, quiet=True)
+    assert result.compact["madds"] == result.dense["madds"]
+    assert result.compact["error"] == rows(tmp_path)[-1]["error"]
+
+
+class WatchCuts(Callback):
+    """The loss on a fixed batch, in training mode, and the parameters, before and after each cut."""
+
+    def __init__(self) -> None:
+        self.before: list[tuple[float, int]] = []
+        self.after: list[tuple[float, int]] = []
+
+    def before_cut(self, session: Session, keep: dict[str, Tensor]) -> None:
+        self.before.append(self.look(session))
+
+    def after_cut(self, session: Session) -> None:
+        self.after.append(self.look(session))
+        shapes = {name: p.shape for name, p in session.model.named_parameters()}
+        assert all(memory["momentum_buffer"].shape == shapes[name] for name, memory in session.memory().items())
+        assert session.average is not None
+        assert {name: p.shape for name, p in session.average.model.named_parameters()} == shapes
+
+    def look(self, session: Session) -> tuple[float, int]:
+        images, labels = next(session.data.train.batches(0))
+        model = copy.deepcopy(session.model).train()
+        with torch.no_grad():
+            loss = F.cross_entropy(model(images), labels)
+        return float(loss), sum(p.numel() for p in model.parameters())
+
+
+@pytest.mark.train
+def test_cutting_while_training_changes_nothing_but_the_size(tmp_path: Path) -> None:
+    """The loss of a batch stays; momentum and average come along."""
+    watch = WatchCuts()
+    shrink = {"ratio": 0.5, "strength": 30.0, "compact_every": 1}  # enough for some to be dead long before the end
+    changes = {"data__batch_size": 32, "epochs": {"shrink": 8, "settle": 1}, "distill": None}
+    train(tiny(shrink=shrink, train={"ema": 0.9}, **changes), tmp_path, quiet=True, callbacks=[watch])
+    assert len(watch.before) == len(watch.after) >= 2, "a cut before the last epoch of the phase, and one after it"
+    for (before, wide), (after, narrow) in zip(watch.before, watch.after, strict=True):
+        assert after == pytest.approx(before, abs=1e-5)
+        assert narrow < wide
+
+
+@pytest.mark.train
+def test_weights_of_a_dense_run_start_a_shrinking_one(tmp_path: Path) -> None:
+    dense = train(tiny(shrink=None, distill=None, epochs={"dense": 2}), tmp_path / "dense", quiet=True)
+    weights = tmp_path / "dense" / "model" / "model.safetensors"
+    model = dict(TINY["model"]) | {"weights": str(weights)}
+    recipe = tiny(model=model, epochs={"shrink": 1, "settle": 1}, shrink__gates="keep")
+    result = train(recipe, tmp_path / "small", quiet=True)
+    assert result.dense["error"] == dense.compact["error"]
+    again = create("digitsnet", num_classes=10, widths=(8, 8, 16))
+    load_weights_(again, tmp_path / "small" / "dense.safetensors")  # what a run keeps is what a run may start from
+    assert torch.equal(again.state_dict()["fc.weight"], load_file(weights)["fc.weight"])
+
+
+@pytest.mark.train
+def test_a_cut_network_is_trained_on_and_resumed(tmp_path: Path) -> None:
+    plain = train(tiny(shrink=None, distill=None, epochs={"dense": 1}), tmp_path / "dense", quiet=True)
+    weights = plain.model_dir / "model.safetensors"
+    first = train(tiny(), tmp_path / "first", quiet=True)
+    start = {"name": "digitsnet", "args": {"widths": [8, 8, 16]}, "start": str(first.model_dir)}
+    teacher = {"teacher": "digitsnet", "args": {"widths": [8, 8, 16]}, "weights": str(weights)}
+    recipe = tiny(model=start, shrink=None, distill=teacher, epochs={"dense": 2})
+    second = train(recipe, tmp_path / "second", quiet=True)
+    assert second.widths == first.widths
+    assert second.compact["madds"] == first.compact["madds"] < second.dense["madds"] == first.dense["madds"]
+    assert "error" not in second.dense
+    assert evaluate_saved(second.folder)["error"] == second.compact["error"]
+    assert train(recipe, tmp_path / "second", resume=True, quiet=True).compact == second.compact
+
+
+class WatchTruncation(Callback):
+    """How many channels pass in each sample when the cut comes, and after it."""
+
+    def __init__(self) -> None:
+        self.passing: list[dict[str, int]] = []
+        self.cut_again: list[int | None] = []
+
+    def before_cut(self, session: Session, keep: dict[str, Tensor]) -> None:
+        method = session.gated.method
+        gates = {g.name: method.gates[g.gates[0]] for g in method.groups}
+        self.passing.append({name: g.spec.channels - (g.truncated or 0) for name, g in gates.items()})
+
+    def after_cut(self, session: Session) -> None:
+        self.cut_again += [gate.truncated for gate in session.gated.method.gates.values()]
+
+
+@pytest.mark.train
+@pytest.mark.parametrize("asked", [{"budget": {"madds": 0.7}}, {"ratio": 0.25}], ids=["budget", "ratio"])
+def test_truncation_cuts_as_much_as_it_is_asked_for_and_only_once(asked: dict[str, Any], tmp_path: Path) -> None:
+    watch = WatchTruncation()
+    shrink = {**asked, "method": "truncation", "compact_every": 1}
+    result = train(tiny(shrink=shrink, distill=None), tmp_path, quiet=True, callbacks=[watch])
+    assert watch.passing == [result.widths]
+    assert watch.cut_again
+    assert set(watch.cut_again) == {None}  # what is left is whole
+    assert evaluate_saved(tmp_path)["error"] == result.compact["error"]
+    assert result.cut is not None
+    assert result.cut["highest"] is None  # nothing is pushed to zero first, so nothing is said about it
+
+
+@pytest.mark.train
+def test_a_network_with_generators_is_not_trained_on(tmp_path: Path) -> None:
+    first = train(tiny(shrink__gates="keep", distill=None), tmp_path / "first", quiet=True)
+    start = {"name": "digitsnet", "args": {"widths": [8, 8, 16]}, "start": str(first.model_dir)}
+    with pytest.raises(ConfigError, match="still has its generators"):
+        train(tiny(model=start, shrink=None, distill=None, epochs={"dense": 1}), tmp_path / "second", quiet=True)
+
+
+class NoStep(Callback):
+    """Nothing may be trained."""
+
+    def before_step(self, loop: Loop) -> None:
+        pytest.fail("it trained")
+
+
+def test_an_impossible_budget_is_refused_before_training(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="the smallest possible here is"):
+        train(tiny(shrink={"budget": {"madds": 0.001}}), tmp_path, quiet=True, callbacks=[NoStep()])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"shrink": {"budget": {"params": 1e9}}}, "no less than what the dense network costs"),
+        ({"distill": {"teacher": "digitsnet"}}, r"distill\.teacher needs distill\.weights"),
+        ({"distill": {"teacher": "digitsnet", "weights": "nowhere.safetensors"}}, "nowhere.safetensors"),
+        ({"distill": {"teacher": "dense"}, "epochs": {"shrink": 1}, "shrink": {}}, "dense has learned nothing"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_training(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ShrinkError, match=message):
+        train(tiny(**changes), tmp_path, quiet=True, callbacks=[NoStep()])
+
+
+def test_a_teacher_must_know_the_same_classes(tmp_path: Path) -> None:
+    other = create("digitsnet", num_classes=7)
+    save_file(other.state_dict(), tmp_path / "seven.safetensors")
+    teacher = {"teacher": "digitsnet", "args": {"num_classes": 7}, "weights": str(tmp_path / "seven.safetensors")}
+    with pytest.raises(ConfigError, match=r"scores of shape \(7,\), but the data have 10 classes"):
+        train(tiny(distill=teacher), tmp_path / "run", quiet=True, callbacks=[NoStep()])
+
+
+@pytest.mark.train
+def test_a_builder_that_takes_no_number_of_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_digits.py").write_text(
+        "from pcshrink.models import create\n\n\n"
+        "def build(width=8):\n    return create('digitsnet', widths=(width,) * 3)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    recipe = tiny(
+        model={"name": "own_digits:build", "args": {"width": 4}}, shrink=None, distill=None, epochs={"dense": 1}
+    )
+    result = train(recipe, tmp_path / "run", quiet=True)
+    assert evaluate_saved(tmp_path / "run", trust=True)["error"] == result.compact["error"]
+
+
+@pytest.mark.train
+def test_bfloat16_and_tensorboard(tmp_path: Path) -> None:
+    train_changes = {"precision": "bf16"}
+    output = {"latency": False, "tensorboard": True}
+    changes = {"epochs": {"shrink": 1, "settle": 1}, "shrink__gates": "keep", "distill": None}
+    result = train(tiny(train=train_changes, output=output, **changes), tmp_path, quiet=True)
+    assert list((tmp_path / "tensorboard").iterdir())
+    small = pcs.load(tmp_path / "model")
+    assert all(p.dtype == torch.float32 for p in small.parameters())
+    again = evaluate_saved(tmp_path)  # in float32, whatever it was trained in
+    assert (again["error"], again["loss"]) == (result.compact["error"], result.compact["loss"])
+    assert result.compact["madds"] < result.dense["madds"]

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from pcshrink.config import MethodConfig
 from pcshrink.coupling.groups import Coupling
 from pcshrink.errors import CheckpointError, ConfigError, EmptyPlanError, PlanMismatchError, SalienceError
+from pcshrink.graph.foreign import forget_compiled
 from pcshrink.graph.model import unwrap
 from pcshrink.methods.base import Group, Method, Step
 from pcshrink.methods.registry import method_for
@@ -32,7 +33,8 @@ def attach_(model: nn.Module, example_input: Any, config: MethodConfig | None = 
 
     Args:
         model: Any module; it is changed in place.
-        example_input: A tensor, or a tuple of arguments, as the model's forward takes them.
+        example_input: A tensor, or a tuple of arguments, as the model's forward takes them. A list holds several such
+            examples, for code that branches on size or batch: every group is proven on all of them.
         config: The settings of a method; by default ``ShrinkConfig()``, the paper's method with half of the channels.
 
     Raises:
@@ -60,6 +62,7 @@ def attach_(model: nn.Module, example_input: Any, config: MethodConfig | None = 
 def detach_(model: nn.Module) -> nn.Module:
     """Take every gate off again: the original model with its original state_dict keys, weights as trained."""
     remove_gates_(unwrap(model))
+    forget_compiled()
     return model
 
 

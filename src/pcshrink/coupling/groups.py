@@ -10,7 +10,7 @@ import numpy as np
 from torch import nn
 
 from pcshrink.coupling.units import FIXED, Flags, Ids, Ledger, Site
-from pcshrink.coupling.walk import Walk
+from pcshrink.coupling.walk import SCRIPTED, Walk
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,7 @@ class Coupling:
     root: Ids  # unit -> component
     groups: list[ChannelGroup]
     refused: dict[str, str]
+    notes: tuple[str, ...] = ()  # paths of the code that were seen, but on which the cut is not proven
 
     def alive(self, keep: dict[str, Flags]) -> Flags:
         """For every unit, whether it stays when the groups keep these channels."""
@@ -87,6 +88,7 @@ def conclude(walk: Walk, called: set[str], excluded: dict[str, str]) -> Coupling
     for name, module in walk.modules.items():
         if isinstance(module, (nn.Linear, nn.modules.conv._ConvNd)) and name not in ledger.writers:
             refused[name] = "not used in the recorded pass" if name not in called else "its operation has no rule"
+    refused |= dict.fromkeys(walk.scripted, SCRIPTED)
     return Coupling(ledger, root, groups, refused)
 
 

@@ -17,10 +17,12 @@ from pcshrink.coupling.rules.pointwise import is_pointwise, pointwise
 from pcshrink.coupling.rules.whole import WholeCall, WholeRule, derive, find_whole
 from pcshrink.coupling.units import FIXED, Ledger, Origin, Site, Value
 from pcshrink.graph.derived import DerivedWeight, derived_weights
+from pcshrink.graph.foreign import is_inside, scripted_parts
 from pcshrink.graph.model import first_line, is_linear, tensors
 from pcshrink.graph.record import Graph, Op
 
 log = logging.getLogger(__name__)
+SCRIPTED = "is scripted or traced by torch.jit and cannot be cut; shrink first, then script"
 
 
 class Walk:
@@ -32,13 +34,19 @@ class Walk:
         self.modules = dict(model.named_modules())
         self.values: dict[int, Value] = {}
         self.named: dict[str, Value] = {}
-        for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        self.tensors = [*model.named_parameters(), *model.named_buffers()]  # held, since their ids are the keys
+        for name, tensor in self.tensors:
             self.values[id(tensor)] = self.named[name] = ledger.parameter(name, tensor)
         self.own_ids = set(self.values)
         self.derived: dict[str, list[DerivedWeight]] = {}
         for weight in derived_weights(model):
             self.derived.setdefault(weight.place, []).append(weight)
         self.made_of_weights: set[int] = set()
+        self.scripted = scripted_parts(model)
+        for name, value in self.named.items():
+            if is_inside(name, self.scripted):
+                for channels in value.axes.values():
+                    ledger.pin(channels.units, f"{name!r} {SCRIPTED}")
         self.training = False
         # nothing is walked until this module is entered, or left (True); then this goes on
         self.skipped: tuple[str, bool, Callable[[Op], None]] | None = None
@@ -147,7 +155,7 @@ class Walk:
             self.values[key] = before
         if not isinstance(op.out, Tensor) or not (op.module in self.wrote or self._owns_tensors(op.module)):
             return
-        if _is_parametrisation(op.module):
+        if _is_parametrisation(op.module) or is_inside(op.module, self.scripted):
             return
         value, site = self.lookup(op.out), Site(op.module)
         if not value.axes or replace(site, at_input=True) in self.ledger.gates:  # one gate for each module

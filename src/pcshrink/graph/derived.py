@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import torch
 from torch import nn
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
@@ -49,7 +50,8 @@ class DerivedWeight:
 def derived_weights(model: nn.Module) -> list[DerivedWeight]:
     """All weights of a model that are computed in a known way, and that nothing else changes."""
     ways = (_parametrised, _hooked, _standardised)
-    return [d for name, module in model.named_modules() for way in ways for d in way(name, module)]
+    modules = [(n, m) for n, m in model.named_modules() if not isinstance(m, torch.jit.ScriptModule)]
+    return [d for name, module in modules for way in ways for d in way(name, module)]
 
 
 def stored_as(layer: str) -> tuple[str, ...]:

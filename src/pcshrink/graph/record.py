@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -99,6 +100,8 @@ def record(model: nn.Module, example_input: Any, *, training: bool = False) -> G
     recorder = _Recorder(graph)
     handles = []
     for name, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            continue  # they take no hooks, so their operations count as those of the module around them
         if module._forward_pre_hooks:
             handles.append(module.register_forward_pre_hook(recorder.before(name), prepend=True))
         handles.append(module.register_forward_pre_hook(recorder.enter(name), with_kwargs=True))

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from dataclasses import replace
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from pcshrink.config import MethodConfig, Metric
 from pcshrink.coupling.groups import ChannelGroup, Coupling
 from pcshrink.errors import ConfigError
+from pcshrink.methods.context import Step, Target
 from pcshrink.methods.select import count, lowest
 from pcshrink.proof.discover import discover
 from pcshrink.surgery.gate import Gate, GateSpec
@@ -26,67 +27,6 @@ from pcshrink.surgery.gates import add_gates_, find_gates
 from pcshrink.surgery.plan import GateSite, gate_sites
 
 C = TypeVar("C", bound=MethodConfig)
-
-
-@dataclass(frozen=True)
-class Step:
-    """What is known at one training step; everything may be missing in a loop of the user's own.
-
-    Attributes:
-        images: The batch.
-        labels: Its labels.
-        scores: What the network made of it.
-        loss: The task loss.
-    """
-
-    images: Tensor | None = None
-    labels: Tensor | None = None
-    scores: Tensor | None = None
-    loss: Tensor | None = None
-
-
-class Target(Protocol):
-    """A limit on what the compact network may cost, as a method sees it."""
-
-    @property
-    def dense(self) -> float:
-        """What the network costs before anything leaves."""
-        ...
-
-    @property
-    def limit(self) -> float:
-        """What it may cost in the end."""
-        ...
-
-    def cost(self, keep: Mapping[str, float]) -> float:
-        """What the network costs when the groups keep so many channels; groups not named stay whole."""
-        ...
-
-    def widths(self, scores: Mapping[str, Tensor] | None = None) -> dict[str, int]:
-        """Widths that meet the limit: the same share of every group, or by the scores of the channels."""
-        ...
-
-    def floors(self, ratio: float) -> dict[str, int]:
-        """The fewest channels each group may keep: a share of it, less where the limit cannot be met otherwise."""
-        ...
-
-
-class ActivityTarget(Protocol):
-    """A limit on what the network may cost for the mean input, as a method sees it whose mask depends on the input."""
-
-    @property
-    def dense(self) -> float:
-        """What the network costs without gates."""
-        ...
-
-    @property
-    def limit(self) -> float:
-        """What it may cost in the end."""
-        ...
-
-    def cost(self) -> float:
-        """What it costs as its gates are now: measured, mean over some training images."""
-        ...
 
 
 class Group:
@@ -355,3 +295,6 @@ class Method(Generic[C]):
         self.steps = int(state["steps"])
         known = {g.name for g in self.groups}
         self.aim({name: int(width) for name, width in state["widths"].items() if name in known})
+
+
+__all__ = ["Group", "Method", "Step", "Target"]

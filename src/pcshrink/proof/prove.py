@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,16 +16,19 @@ from pcshrink.coupling.groups import ChannelGroup, Coupling
 from pcshrink.coupling.units import Flags
 from pcshrink.errors import TraceError, VerificationError
 from pcshrink.graph.model import describe, duplicate
+from pcshrink.proof.paths import unproven_paths
 from pcshrink.proof.verify import check, compare, outputs_of
 from pcshrink.surgery.cut import apply_plan
 from pcshrink.surgery.mask import masked
-from pcshrink.surgery.plan import PrunePlan, gate_sites, make_plan
+from pcshrink.surgery.plan import gate_sites, make_plan
 
 MOST_TRIALS = 100  # a trial costs two forward passes
 log = logging.getLogger(__name__)
 
 
-def prove(model: nn.Module, coupling: Coupling, example_input: Any, *, choosing: bool = False) -> Coupling:
+def prove(
+    model: nn.Module, coupling: Coupling, examples: list[Any], paths: list[list[str]], *, choosing: bool = False
+) -> Coupling:
     """Try every group; those that fail are left out, with the reason.
 
     All groups are cut at once first. Only when that fails, parts are tried until the culprits are alone; groups not
@@ -33,25 +37,34 @@ def prove(model: nn.Module, coupling: Coupling, example_input: Any, *, choosing:
     Args:
         model: It is copied, so it stays as it is.
         coupling: The groups.
-        example_input: A tensor, or a tuple of arguments.
+        examples: The inputs to prove it on, each a tensor, a tuple or a dict of arguments.
+        paths: The operations that run on each of them.
         choosing: The model sorts, thresholds or the like, so its outputs alone say little.
+
+    Returns:
+        The groups that can be cut, with a note for every path of the code that was seen but is not proven.
     """
     if not coupling.groups:
         return coupling
-    proof = _Proof(model, coupling, example_input, choosing)
+    proof = _Proof(model, coupling, examples, choosing)
     failures = proof.failures(list(coupling.groups))
     if failures:
-        _check_repeats(proof.model, example_input)
+        _check_repeats(proof.model, examples[0])
     for names, reason in failures:
         coupling = coupling.without(names, reason)
+    if coupling.groups:
+        if proof.model is model:
+            proof.model = duplicate(model)  # other inputs may leave traces
+        notes = unproven_paths(proof.model, examples, paths, functools.partial(proof.fails_on, coupling.groups))
+        coupling = replace(coupling, notes=tuple(notes))
     return coupling
 
 
 class _Proof:
     """Tries cuts on a copy of a model in which no tensor is constant, so that every wrong cut shows."""
 
-    def __init__(self, model: nn.Module, coupling: Coupling, example_input: Any, choosing: bool) -> None:
-        self.original, self.coupling, self.example_input, self.choosing = model, coupling, example_input, choosing
+    def __init__(self, model: nn.Module, coupling: Coupling, examples: list[Any], choosing: bool) -> None:
+        self.original, self.coupling, self.examples, self.choosing = model, coupling, examples, choosing
         self.model = _scattered(model)
         self.shapes = {n: tuple(t.shape) for n, t in (*model.named_parameters(), *model.named_buffers())}
         self.gates = gate_sites(coupling)
@@ -116,10 +129,9 @@ class _Proof:
 
     def _try(self, groups: list[ChannelGroup]) -> str | None:
         """Cut below half, where numbers written into the code (``y[:, :8]``) can no longer fit, and compare."""
-        plan = make_plan(self.coupling, self.shapes, self.gates, _keep_some(groups))
         started, self.trials = time.perf_counter(), self.trials + 1
         try:
-            self._compare(plan)
+            self._compare(groups, self.examples)
         except ArithmeticError:
             if self.model is self.original:
                 return "the model gives values that are not finite"
@@ -132,10 +144,22 @@ class _Proof:
             log.info("proof: trial %d, %d groups at once, %.1f s", self.trials, len(groups), seconds)
         return None
 
-    def _compare(self, plan: PrunePlan) -> None:
+    def fails_on(self, groups: list[ChannelGroup], example_input: Any) -> str | None:
+        """Why the cut of these groups is not exact on another input, or None."""
+        try:
+            self._compare(groups, [example_input])
+        except ArithmeticError:
+            return "the model gives values that are not finite"
+        except VerificationError as error:
+            return str(error)
+        return None
+
+    def _compare(self, groups: list[ChannelGroup], examples: list[Any]) -> None:
+        plan = make_plan(self.coupling, self.shapes, self.gates, _keep_some(groups))
         around, who = functools.partial(masked, self.model, plan), ("the masked copy", "the compact copy")
         small = apply_plan(self.model, plan)
-        check(self.model, small, self.example_input, who, around, users_own=False, choosing=self.choosing, finite=True)
+        for example in examples:
+            check(self.model, small, example, who, around, users_own=False, choosing=self.choosing, finite=True)
 
 
 def _keep_some(groups: list[ChannelGroup]) -> dict[str, Flags]:

@@ -108,7 +108,7 @@ def like(call: Call) -> Value:
     return Value(source.shape, {a: Channels.of(c.units, zero=is_zero, why=why) for a, c in source.axes.items()})
 
 
-@rule("convolution")
+@rule("convolution", "_convolution")
 def convolution(call: Call) -> Value:
     """A convolution reads its input channels and writes its output channels."""
     x, weight, bias = call.value(0), call.value(1), call.value(2)

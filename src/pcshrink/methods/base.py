@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from pcshrink.config import MethodConfig, Metric
 from pcshrink.coupling.groups import ChannelGroup, Coupling
 from pcshrink.errors import ConfigError
-from pcshrink.methods.context import Step, Target
+from pcshrink.methods.context import ActivityTarget, Step, Target
 from pcshrink.methods.select import count, lowest
 from pcshrink.proof.discover import discover
 from pcshrink.surgery.gate import Gate, GateSpec
@@ -297,4 +297,4 @@ class Method(Generic[C]):
         self.aim({name: int(width) for name, width in state["widths"].items() if name in known})
 
 
-__all__ = ["Group", "Method", "Step", "Target"]
+__all__ = ["ActivityTarget", "Group", "Method", "Step", "Target"]

@@ -351,7 +351,9 @@ def test_a_builder_that_takes_no_number_of_classes(tmp_path: Path, monkeypatch: 
     recipe = tiny(
         model={"name": "own_digits:build", "args": {"width": 4}}, shrink=None, distill=None, epochs={"dense": 1}
     )
-    result = train(recipe, tmp_path / "run", quiet=True)
+    with pytest.raises(ConfigError, match="code of your own, which would be run"):
+        train(recipe, tmp_path / "run", quiet=True)
+    result = train(recipe, tmp_path / "run", quiet=True, trust=True)
     assert evaluate_saved(tmp_path / "run", trust=True)["error"] == result.compact["error"]
 
 

@@ -36,6 +36,7 @@ LAYERS = (
     "data",
     "train",
     "report",
+    "sweep",
     "cli",
 )
 HEAVY = (

@@ -10,7 +10,9 @@ from torch import Tensor, nn
 
 import pcshrink as pcs
 from pcshrink.errors import (
+    CheckpointError,
     ConfigError,
+    EmptyPlanError,
     NoSitesError,
     PlanMismatchError,
     SalienceError,
@@ -126,6 +128,91 @@ def test_penalty_without_gradient() -> None:
         shrinker.penalty()
 
 
+@pytest.mark.parametrize(
+    ("keep", "message"),
+    [
+        ({"nope": 4}, "no group is called 'nope'; the groups are 0, 3"),
+        ({"0": 0.5}, "group '0' must keep a whole number of at least 1 channel, got 0.5"),
+        ({"0": -3}, "group '0' must keep a whole number of at least 1 channel, got -3"),
+        ({"3": 0}, "got 0"),
+        ({"3": True}, "got True"),
+    ],
+)
+def test_an_impossible_aim(keep: dict[str, Any], message: str) -> None:
+    shrinker = pcs.attach_(net(), EXAMPLE)
+    before = [group.k for group in shrinker.groups]
+    with pytest.raises(ConfigError, match=message):
+        shrinker.aim(keep)
+    assert [group.k for group in shrinker.groups] == before
+
+
+@pytest.mark.parametrize("k", [-1, 8, 2.0, True, "4"])
+def test_an_impossible_k(k: Any) -> None:
+    group = pcs.attach_(net(), EXAMPLE).groups[0]
+    with pytest.raises(ConfigError, match=r"k of group '0' must be a whole number from 0 to 7; got"):
+        group.k = k
+    assert group.k == 4
+
+
+@pytest.mark.parametrize("state", [{}, {"steps": 3}, {"method": "pcs", "state": {}}])
+def test_a_state_of_something_else(state: dict[str, Any]) -> None:
+    with pytest.raises(CheckpointError, match=r"this is no state of a shrinker: .*missing"):
+        pcs.attach_(net(), EXAMPLE).load_state_dict(state)
+
+
+def steps(shrinker: pcs.Shrinker, optimizer: torch.optim.Optimizer, number: int, *, step: bool = True) -> None:
+    shrinker.model.train()
+    for _ in range(number):
+        (shrinker.model(EXAMPLE).square().mean() + shrinker.penalty()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step:
+            shrinker.step()
+
+
+def test_an_empty_plan_says_what_was_seen() -> None:
+    shrinker = pcs.attach_(net(), EXAMPLE, pcs.ShrinkConfig(total_steps=100))
+    steps(shrinker, torch.optim.SGD(shrinker.param_groups(0.0), lr=1e-3), 5)
+    with pytest.raises(EmptyPlanError) as caught:
+        shrinker.plan()
+    message = str(caught.value)
+    assert "nothing would leave: 5 of 100 steps were taken with step(), lambda reached" in message
+    seen = f"highest salience among the 8 channels that are pushed is {shrinker.method.highest_selected:.3f}"
+    assert f"{seen} (dead is at most 0.001)" in message
+    assert "Train longer, raise strength" in message
+    assert 'plan(cut="selected")' in message
+
+
+def test_an_empty_plan_tells_of_an_optimizer_made_too_early() -> None:
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    shrinker = pcs.attach_(model, EXAMPLE)
+    steps(shrinker, optimizer, 3)
+    with pytest.raises(EmptyPlanError, match=r"optimizer never changed the gates of 2 of 2 layers.*after attach_"):
+        shrinker.plan()
+
+
+def test_an_empty_plan_tells_of_a_forgotten_step() -> None:
+    shrinker = pcs.attach_(net(), EXAMPLE)
+    # lambda is 0 at step 0, but the task moves the gates.
+    steps(shrinker, torch.optim.SGD(shrinker.param_groups(0.0), lr=0.1), 3, step=False)
+    with pytest.raises(EmptyPlanError, match=r"0 of 1000 steps.*Call shrinker\.step\(\) after every optimizer\.step"):
+        shrinker.plan()
+
+
+def test_saliences_that_are_not_finite_choose_nothing() -> None:
+    shrinker = pcs.attach_(net(), EXAMPLE)
+    shrinker.method.gates["1"].running[3] = float("nan")  # type: ignore[index, operator]
+    for cut in ("dead", "selected"):
+        with pytest.raises(SalienceError, match="the running values of 0 are not finite"):
+            shrinker.plan(cut=cut)  # type: ignore[arg-type]
+
+
+def test_a_cut_of_another_kind() -> None:
+    with pytest.raises(ConfigError, match='cut must be "dead" or "selected", got \'some\''):
+        pcs.attach_(net(), EXAMPLE).plan(cut="some")  # type: ignore[arg-type]
+
+
 def test_a_plan_of_another_model() -> None:
     shrinker = pcs.attach_(net(), EXAMPLE)
     plan = shrinker.plan({"0": torch.arange(8) < 4})
@@ -225,8 +312,9 @@ def test_a_failed_attach_leaves_the_model_as_it_was() -> None:
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
 
 
-def test_tensors_with_history_inside_the_model() -> None:
+def test_tensors_with_history_inside_the_model_are_copied_without_it() -> None:
     shrinker = pcs.attach_(net(), EXAMPLE)
     shrinker.model.cache = torch.ones(1, requires_grad=True) * 2  # type: ignore[assignment]
-    with pytest.raises(pcs.ShrinkError, match=r"cannot be copied.*gradient history"):
-        apply_plan(shrinker.model, shrinker.plan({}))
+    small = apply_plan(shrinker.model, shrinker.plan({}))
+    assert small.cache.grad_fn is None
+    assert float(small.cache) == 2.0

@@ -103,6 +103,10 @@ def test_300_steps_reach_the_asked_widths_with_accuracy_kept(scope: Any) -> None
     assert pcs.profile(small, EXAMPLE[:1]).madds < 0.5 * pcs.profile(small_net(), EXAMPLE[:1]).madds
 
 
+# A phase of 60 steps: pushed hard, and the average forgets quickly enough for what is dead to be at zero.
+HASTY: dict[str, Any] = {"total_steps": 60, "lr": 0.05, "strength": STRONG, "alpha": 0.4}
+
+
 def shrunk(config: MethodConfig) -> tuple[pcs.Shrinker, pcs.PrunePlan]:
     """After the 60 steps of a short phase, compacted once to see that it can be."""
     torch.manual_seed(0)
@@ -116,13 +120,13 @@ def shrunk(config: MethodConfig) -> tuple[pcs.Shrinker, pcs.PrunePlan]:
 
 
 def test_without_a_norm_in_the_generator() -> None:
-    shrinker, plan = shrunk(pcs.ShrinkConfig(total_steps=60, lr=0.05, strength=STRONG, generator_norm=False))
+    shrinker, plan = shrunk(pcs.ShrinkConfig(**HASTY, generator_norm=False))
     assert not any(name.endswith("generator.norm.weight") for name in shrinker.model.state_dict())
     assert sum(map(len, plan.groups.values())) < sum(plan.sizes.values())
 
 
 def test_a_ratio_by_name_leaves_the_other_groups_whole() -> None:
-    shrinker, plan = shrunk(pcs.ShrinkConfig(total_steps=60, lr=0.05, strength=STRONG, ratio={"0": 0.25}))
+    shrinker, plan = shrunk(pcs.ShrinkConfig(**HASTY, ratio={"0": 0.25}))
     assert [g.k for g in shrinker.groups] == [4, 0, 0, 0]
     assert [len(kept) == plan.sizes[name] for name, kept in plan.groups.items()] == [False, True, True, True]
 
@@ -133,7 +137,7 @@ def test_truncation_cuts_its_share_whether_dead_or_not() -> None:
 
 
 def test_lasso_pushes_everything_and_cuts_what_is_zero() -> None:
-    shrinker, plan = shrunk(LassoConfig(total_steps=60, lr=0.05, strength=STRONG))
+    shrinker, plan = shrunk(LassoConfig(**HASTY))
     assert all(bool(chosen.all()) for chosen in shrinker.selected().values())
     running = shrinker.method.scores()
     assert all(float(running[name][kept].min()) > 1e-3 or len(kept) == 2 for name, kept in plan.groups.items())
@@ -143,6 +147,51 @@ def test_the_input_dependent_policy_cuts_nothing() -> None:
     shrinker, plan = shrunk(ByInputConfig(total_steps=60, lr=0.05))
     assert not shrinker.method.static
     assert all(len(kept) == plan.sizes[name] for name, kept in plan.groups.items())
+
+
+def test_a_cut_of_the_selected_channels_does_not_wait_for_them_to_die() -> None:
+    torch.manual_seed(0)
+    model = small_net()
+    shrinker = pcs.attach_(model, EXAMPLE, pcs.ShrinkConfig(total_steps=1000, lr=0.05))
+    train(model, shrinker, sgd(shrinker), MadeUpData(), 3)
+    plan = shrinker.plan(cut="selected")
+    selected = shrinker.selected()
+    assert {name: (~chosen).nonzero().flatten().tolist() for name, chosen in selected.items()} == plan.groups
+    assert all(len(kept) == plan.sizes[name] // 2 for name, kept in plan.groups.items())
+    pcs.compact(model, plan, EXAMPLE)
+
+
+@pytest.mark.parametrize("config", [pcs.ShrinkConfig(), TruncationConfig()], ids=["pcs", "truncation"])
+def test_k_set_by_hand_takes_effect_at_once_and_is_kept(config: MethodConfig) -> None:
+    model = small_net()
+    shrinker = pcs.attach_(model, EXAMPLE, config)
+    assert [int(chosen.sum()) for chosen in shrinker.selected().values()] == [8, 8, 16, 16]
+    shrinker.groups[1].k = 3
+    assert [int(chosen.sum()) for chosen in shrinker.selected().values()] == [8, 3, 16, 16]
+    again = pcs.attach_(small_net(), EXAMPLE, config)
+    again.load_state_dict(shrinker.state_dict())
+    assert [group.k for group in again.groups] == [8, 3, 16, 16]
+    shrinker.aim({shrinker.groups[0].name: 10, shrinker.groups[2].name: 40})
+    assert [int(chosen.sum()) for chosen in shrinker.selected().values()] == [6, 0, 0, 0]
+    assert len(shrinker.plan(cut="selected").groups[shrinker.groups[0].name]) == 10
+
+
+def test_a_batch_that_is_not_finite_does_not_enter_the_running_salience() -> None:
+    torch.manual_seed(0)
+    model = small_net()
+    shrinker = pcs.attach_(model, EXAMPLE, pcs.ShrinkConfig(total_steps=100, lr=0.05))
+    optimizer, data = sgd(shrinker), MadeUpData()
+    train(model, shrinker, optimizer, data, 3)
+    before = [group.running.clone() for group in shrinker.groups]
+    x, _ = data.batch()
+    x[0] = float("nan")
+    model(x)
+    shrinker.step()  # as a loop does that only skips optimizer.step()
+    assert all(torch.equal(group.running, old) for group, old in zip(shrinker.groups, before, strict=True))
+    train(model, shrinker, optimizer, data, 3)
+    assert all(bool(group.running.isfinite().all()) for group in shrinker.groups)
+    assert any(not torch.equal(group.running, old) for group, old in zip(shrinker.groups, before, strict=True))
+    shrinker.plan(cut="selected")
 
 
 def test_resume_goes_on_as_if_nothing_had_happened() -> None:
@@ -317,3 +366,41 @@ def test_attaching_again_reuses_the_gates() -> None:
     small = pcs.compact(model, first.plan({g.name: torch.arange(g.channels) % 2 == 0 for g in first.groups}), EXAMPLE)
     third = pcs.attach_(small, EXAMPLE)
     assert [g.channels for g in third.groups] == [g.channels // 2 for g in first.groups]
+
+
+def test_a_loop_of_ones_own_meets_a_budget_and_settles() -> None:
+    """The loop of the README, from end to end."""
+    torch.manual_seed(0)
+    model, dense = small_net(), pcs.profile(small_net(), EXAMPLE[:1]).madds
+    shrinker = pcs.attach_(model, EXAMPLE, pcs.ShrinkConfig(total_steps=200, lr=0.05))
+    pcs.set_budget(shrinker, EXAMPLE, madds=0.4, gates="fold")
+    optimizer = sgd(shrinker)
+    train(model, shrinker, optimizer, MadeUpData(), 200)
+    plan = shrinker.plan()
+    small = pcs.compact(model, plan, EXAMPLE, gates="fold")
+    assert pcs.profile(small, EXAMPLE[:1]).madds == pytest.approx(0.4 * dense, rel=0.02)
+    later = pcs.transfer(optimizer, model, small, plan)
+    assert later.param_groups[0]["lr"] == optimizer.param_groups[0]["lr"]
+    for name, parameter in small.named_parameters():
+        assert later.state[parameter]["momentum_buffer"].shape == parameter.shape, name
+    data = MadeUpData(seed=5)
+    small.train()
+    for _ in range(60):
+        x, y = data.batch()
+        F.cross_entropy(small(x), y).backward()
+        later.step()
+        later.zero_grad()
+    assert accuracy(small) > 0.97
+
+
+@pytest.mark.parametrize(("budget", "message"), [
+    ({"madds": 2e9}, "no less than what the dense network costs"),
+    ({"madds": 1e-6}, "cannot be reached"),
+    ({"flops": 0.5}, "unknown budget flops"),
+    ({}, "give exactly one of madds"),
+    ({"latency": 0.5}, "needs the trainer"),
+])  # fmt: skip
+def test_an_impossible_budget_is_refused_at_once(budget: dict[str, float], message: str) -> None:
+    shrinker = pcs.attach_(small_net(), EXAMPLE)
+    with pytest.raises(pcs.ShrinkError, match=message):
+        pcs.set_budget(shrinker, EXAMPLE, **budget)

@@ -21,11 +21,14 @@ __all__ = [
     "load",
     "profile",
     "save",
+    "set_budget",
+    "transfer",
     "verify",
 ]
 
 if TYPE_CHECKING:  # for type checkers and editors; at run time the same names come from _HOMES
     from pcshrink.artifact import load, save
+    from pcshrink.budget.own_loop import set_budget
     from pcshrink.errors import ShrinkError
     from pcshrink.export import export_onnx
     from pcshrink.measure import profile
@@ -35,6 +38,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time the same names c
     from pcshrink.proof.verify import verify
     from pcshrink.shrinker import Shrinker, attach_, detach_
     from pcshrink.surgery.fold import fold
+    from pcshrink.surgery.memory import transfer
     from pcshrink.surgery.plan import PrunePlan
 else:
     _HOMES = {
@@ -51,6 +55,8 @@ else:
         "load": "artifact",
         "profile": "measure",
         "save": "artifact",
+        "set_budget": "budget.own_loop",
+        "transfer": "surgery.memory",
         "verify": "proof.verify",
     }
 

@@ -186,7 +186,7 @@ def test_a_trusted_builder_runs(tmp_path: Path) -> None:
 
 
 def test_a_newer_schema_says_update(saved: Path) -> None:
-    rewrite(saved, put(schema=2))
+    rewrite(saved, put(schema=3))
     assert "update pcshrink" in refused(saved, RECORD)
 
 

@@ -90,7 +90,7 @@ def test_the_record_says_what_it_is(tmp_path: Path) -> None:
     model, plan = shrunk(create("resnet20"), torch.randn(2, 3, 32, 32), "folded")
     save(tmp_path, model, plan, "pcshrink:resnet20", input_shape=(3, 32, 32), metrics={"error": 8.2})
     record = json.loads((tmp_path / "pcshrink.json").read_text())
-    assert (record["format"], record["schema"], record["metrics"]) == ("pcshrink", 1, {"error": 8.2})
+    assert (record["format"], record["schema"], record["metrics"]) == ("pcshrink", 2, {"error": 8.2})
     assert torch.__version__.startswith(record["versions"]["torch"])
     assert sorted(p.name for p in tmp_path.iterdir()) == ["model.safetensors", "pcshrink.json"]
     assert read(tmp_path).input_shape == (3, 32, 32)

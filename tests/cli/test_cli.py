@@ -93,6 +93,8 @@ def test_shell_completion_can_be_installed(shell: str, mark: str) -> None:
         ("widths --runtime c", {"compiled"}),
         ("export x --format pt", {"pt2"}),
         ("data cifar10 --source n", {"npm"}),
+        ("compare dig", {"digits"}),
+        ("ablate digits --table a", {"alpha"}),
     ],
 )
 def test_shells_are_offered_words(

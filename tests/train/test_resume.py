@@ -25,7 +25,7 @@ from pcshrink.train.checkpoint import Checkpoints, load_state, save_state
 from pcshrink.train.interrupt import Interrupted
 from pcshrink.train.loop import DivergedError, Loop
 from pcshrink.train.run import train
-from testing.training import TINY, model_bytes, tiny
+from testing.training import TINY, StopAfterStep, model_bytes, tiny
 
 pytestmark = pytest.mark.train
 
@@ -44,17 +44,6 @@ def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
     train(tiny(), folder, quiet=True)
     return folder
-
-
-class StopAfterStep(Callback):
-    """Lets a signal arrive during the given step."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def after_step(self, loop: Loop) -> None:
-        if loop.step == self.step:
-            os.kill(os.getpid(), signal.SIGTERM)
 
 
 class StopInEvaluation(Callback):

@@ -49,7 +49,8 @@ def test_built_in_recipes_are_valid_and_survive_writing(name: str, tmp_path: Pat
 
 def test_the_recipes_of_the_paper_are_there() -> None:
     wanted = {"digits", "folder", "imagenet-mobilenetv2", "cifar10-resnet32-dense", "cifar10-resnet32"}
-    wanted |= {f"cifar10-resnet20-{kind}" for kind in ("dense", "distilled", "truncate")}
+    wanted |= {"cifar10-resnet20", "imagenet-resnet18"}
+    wanted |= {f"cifar10-resnet20-{kind}" for kind in ("dense", "distilled", "truncation")}
     wanted |= {f"cifar10-resnet20-{p}" for p in "abc"} | {f"imagenet-resnet18-{p}" for p in "abc"}
     assert wanted | {"imagenet-resnet34-b", "imagenet-vgg16-b"} == set(recipe_names())
 
@@ -107,7 +108,7 @@ def test_the_timetable() -> None:
     assert table.lr(9) == pytest.approx(0.1)
     assert table.lr(11) == pytest.approx(0.05)
     assert table.lr(12.999) == pytest.approx(0, abs=1e-4)
-    assert [table.blend(e) for e in (9, 10, 11, 12)] == [0, 0.5, 1, 1]
+    assert [table.settled(e) for e in (9, 10, 11, 12)] == [0, 0.5, 1, 1]
     assert table.fold_epoch() == 11
     falling = Timetable(EpochsSection(dense=2, warmup=1, shrink=5, settle=4), OptimizerSection(lr=0.1, hold_lr=False))
     assert [falling.lr(e) for e in (2, 7, 11.999)] == pytest.approx([0.1, 0.05, 0], abs=1e-4)
@@ -351,7 +352,9 @@ def test_a_builder_that_takes_no_number_of_classes(tmp_path: Path, monkeypatch: 
     recipe = tiny(
         model={"name": "own_digits:build", "args": {"width": 4}}, shrink=None, distill=None, epochs={"dense": 1}
     )
-    result = train(recipe, tmp_path / "run", quiet=True)
+    with pytest.raises(ConfigError, match="code of your own, which would be run"):
+        train(recipe, tmp_path / "run", quiet=True)
+    result = train(recipe, tmp_path / "run", quiet=True, trust=True)
     assert evaluate_saved(tmp_path / "run", trust=True)["error"] == result.compact["error"]
 
 

@@ -18,7 +18,7 @@ from pcshrink.graph.model import duplicate, unwrap
 from pcshrink.methods.registry import bring_gates
 from pcshrink.surgery.cut import check_plan, correct_
 from pcshrink.surgery.fold import ConstantScale
-from pcshrink.surgery.gate import GATE, gate_class
+from pcshrink.surgery.gate import GATE, GateSpec, gate_class
 from pcshrink.surgery.gates import add_gates_, remove_gates_
 from pcshrink.surgery.plan import PrunePlan
 
@@ -148,7 +148,7 @@ def _check_gates(base: nn.Module, artifact: Artifact, tensors: dict[str, Tensor]
     modules = dict(base.named_modules())
     for gate in artifact.gates:
         spec = gate.spec
-        for leaf, shape in gate_class(spec.kind).shapes(spec).items():
+        for leaf, shape in _shapes(spec).items():
             saved = tensors.get(spec.prefix + leaf)
             if saved is not None and list(saved.shape) != shape:
                 message = f"the gate of {spec.module!r} and its weights differ in size"
@@ -164,6 +164,14 @@ def _check_gates(base: nn.Module, artifact: Artifact, tensors: dict[str, Tensor]
         if scale.module not in modules or name not in tensors or tensors[name].ndim != 1:
             message = f"there is no {scale.module!r} to put a constant scale on, or no {name!r}"
             raise PlanMismatchError(message)
+
+
+def _shapes(spec: GateSpec) -> dict[str, list[int]]:
+    try:
+        return gate_class(spec.kind).shapes(spec)
+    except KeyError as error:
+        message = f"the gate of {spec.module!r} lacks the setting {error}"
+        raise PlanMismatchError(message) from error
 
 
 def _put_gates(made: nn.Module, states: tuple[GateState, ...]) -> None:

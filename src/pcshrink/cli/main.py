@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from pcshrink import __version__
-from pcshrink.cli import data, deploy, report, train
+from pcshrink.cli import data, deploy, report, report_page, sweep, train
 from pcshrink.cli.options import examples
 from pcshrink.errors import ShrinkError
 
@@ -55,7 +55,7 @@ def options(
         os.environ[DEBUG] = "1"  # processes that are started from here see it as well
 
 
-for module in (train, data, report, deploy):
+for module in (train, data, report, report_page, deploy, sweep):
     module.register(app)
 
 

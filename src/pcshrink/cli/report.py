@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from pcshrink.cli.options import AsJson, SavedModel, Trust, examples, parse_shape
+from pcshrink.cli.report_page import write_inspection
 from pcshrink.data.registry import DATASETS
 
 
@@ -60,6 +61,9 @@ def inspect(
     ratio: Annotated[float, typer.Option("--ratio", help="Share of the channels that leaves.")] = 0.5,
     align: Annotated[int, typer.Option("--align", help="Kept widths are multiples of this.")] = 1,
     as_json: AsJson = False,
+    page: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Also draw it as a page in this file.")
+    ] = None,
 ) -> None:
     """Show what of a model can shrink, and why the rest stays.
 
@@ -68,4 +72,6 @@ def inspect(
     from pcshrink.report.inspect import inspect_model, inspection_text
 
     inspection = inspect_model(model, parse_shape(shape) if shape else None, ratio, align=align)
+    if page is not None:
+        write_inspection(inspection, page)
     typer.echo(json.dumps(inspection, indent=1) if as_json else inspection_text(inspection))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pcshrink.cli.options import examples
+from pcshrink.cli.report_page import last_report, live_report
 
 if TYPE_CHECKING:
     from pcshrink.train.recipe.schema import Recipe
@@ -39,17 +40,19 @@ def _recipe_names() -> list[str]:
     return sorted(name.removesuffix(".yaml") for name in files if name.endswith(".yaml"))
 
 
+RecipeName = Annotated[
+    str,
+    typer.Argument(help="A YAML file, or a built-in recipe (see `pcshrink recipes`).", autocompletion=_recipe_names),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a setting of the recipe; may be repeated."),
+]
+
+
 def train(
-    recipe: Annotated[
-        str,
-        typer.Argument(
-            help="A YAML file, or a built-in recipe (see `pcshrink recipes`).", autocompletion=_recipe_names
-        ),
-    ],
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a setting of the recipe; may be repeated."),
-    ] = None,
+    recipe: RecipeName,
+    settings: Settings = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", help="Folder for all files of the run (default: runs/ and the recipe's name)."),
@@ -126,7 +129,8 @@ def _run(recipe: Recipe, folder: Path, *, resume: bool, quiet: bool, again: str,
 
     first = os.environ.get("RANK", "0") == "0"
     try:
-        result = run(recipe, folder, resume=resume, quiet=quiet, trust=trust)
+        loggers = live_report(folder, recipe.output.report)
+        result = run(recipe, folder, resume=resume, quiet=quiet, trust=trust, loggers=loggers)
     except Interrupted as stop:
         if first:
             sys.stderr.write(f"{stop}. Go on with: {again}\n")
@@ -137,7 +141,8 @@ def _run(recipe: Recipe, folder: Path, *, resume: bool, quiet: bool, again: str,
     typer.echo(result.table())
     if result.budget:
         typer.echo("\n" + result.budget_line())
-    typer.echo(f"\nfiles in {folder}: " + ", ".join(sorted(Path(path).name for path in result.files.values())))
+    files = [Path(path).name for path in result.files.values()] + last_report(folder)
+    typer.echo(f"\nfiles in {folder}: " + ", ".join(sorted(files)))
     typer.echo(f"{result.seconds:.0f} s")
 
 

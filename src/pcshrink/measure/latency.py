@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,6 +115,7 @@ def compare(
     *,
     threads: int | None = None,
     seconds: float = 2.0,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Comparison:
     """Time several models on the same input, in turns.
 
@@ -123,6 +125,7 @@ def compare(
         runtime: "eager", "compiled", "onnxruntime" or "openvino", a name that was registered, or a ``Runtime``.
         threads: How many threads to use; None: as many as torch uses now.
         seconds: About how long to measure each.
+        clock: What to time with; ``timing.clock_for`` gives the one for a busy machine.
 
     Raises:
         ConfigError: The runtime is unknown or not installed.
@@ -134,7 +137,7 @@ def compare(
     batch = next((len(t) for t in tensors(example_input) if t.ndim), 1)
     with use_threads(threads) as count:
         calls = {name: ready(model, example_input, place, count) for name, model in models.items()}
-        times = interleave(calls, seconds)
+        times = interleave(calls, seconds, clock=clock)
     results = {}
     for name, taken in times.items():
         median, low, high = (1e3 * value for value in median_interval(taken))

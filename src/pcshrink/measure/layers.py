@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pcshrink.errors import ConfigError
+from pcshrink.graph.derived import stored_as
 from pcshrink.graph.model import evaluation, run
 from pcshrink.measure.timing import clock_for, interleave, settled
 from pcshrink.runtime.registry import RuntimeLike
@@ -76,8 +77,8 @@ def narrowed(layers: dict[str, list[Layer]], plan: PrunePlan) -> dict[str, list[
 
 
 def _narrow(layer: Layer, name: str, plan: PrunePlan) -> Layer:
-    kept = plan.tensors.get(f"{name}.weight", {})
-    groups = plan.attributes.get(name, {}).get("groups", layer.groups)
+    kept = next((plan.tensors[stored] for stored in stored_as(name) if stored in plan.tensors), {})
+    groups = int(plan.attributes.get(name, {}).get("groups", layer.groups))
     width_out = len(kept[0]) if 0 in kept else layer.width_out
     width_in = groups * (len(kept[1]) if 1 in kept else layer.width_in // layer.groups)
     axis = len(layer.input_shape) - 1 if layer.kind == "Linear" else 1

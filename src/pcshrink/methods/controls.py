@@ -60,6 +60,7 @@ class Scratch(Random):
     """The asked widths with fresh weights, trained for the same epochs. A control."""
 
     Config: ClassVar[type[MethodConfig]] = ScratchConfig
+    restarts: ClassVar[bool] = True
     starts_from: ClassVar[str] = "nothing"
 
     def start(self) -> None:

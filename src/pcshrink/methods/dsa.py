@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -17,7 +17,7 @@ from pcshrink.methods.base import Method, Step, Target
 from pcshrink.methods.filters import Filters, Rows, norm_scale
 from pcshrink.methods.keep_ratio import chances, project, ratio_gradient, shares
 from pcshrink.methods.select import lowest
-from pcshrink.surgery.gate import Gate, GateSpec
+from pcshrink.surgery.gate import Gate
 
 START = 5.0  # theta of every group: a keep ratio of 0.993
 LANDED_AT = 0.75  # share of the phase after which the cost stays at its limit
@@ -93,6 +93,7 @@ class Allocation(Method[DSAConfig]):
     unit: ClassVar[str] = "channel of a group"
     starts_from: ClassVar[str] = "scratch, or dense weights"
     budget_by: ClassVar[str] = "keep ratios, trained under a cost that falls to it"
+    needs: ClassVar[tuple[str, ...]] = ("two stages",)
     reference: ClassVar[str] = (
         "Ning et al., DSA: More Efficient Budgeted Pruning via Differentiable Sparsity Allocation, 2020"
     )
@@ -106,10 +107,6 @@ class Allocation(Method[DSAConfig]):
         self._unit_of: dict[str, Tensor] = {}
         self._score_of: list[tuple[Rows, Tensor]] = []
         self._scale = torch.zeros((), requires_grad=True)
-
-    def gate_spec(self, spec: GateSpec) -> GateSpec:
-        """A gate that draws."""
-        return replace(spec, kind=DrawnGate.kind)
 
     @property
     def drawn_gates(self) -> dict[str, DrawnGate]:

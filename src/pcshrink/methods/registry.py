@@ -20,9 +20,22 @@ BUILT_IN: dict[str, str] = {
     "sfp": "sfp:SoftPruning",
     "fpgm": "fpgm:GeometricMedian",
     "dsa": "dsa:Allocation",
+    "fbs": "fbs:FBS",
+    "manidp": "manidp:ManiDP",
+    "cgnet": "cgnet:CGNet",
+    "dgc": "dgc:DGC",
+    "mil": "mil:MIL",
 }
 # Kind of gate -> the module that brings it, for saved networks.
-GATES: dict[str, str] = {"salience": "pcs.gate", "drawn": "dsa"}
+GATES: dict[str, str] = {
+    "salience": "pcs.gate",
+    "drawn": "dsa",
+    "fbs": "fbs",
+    "manidp": "manidp",
+    "cgnet": "cgnet",
+    "dgc": "dgc",
+    "mil": "mil",
+}
 _REGISTERED: dict[str, type[Method[Any]]] = {}
 
 

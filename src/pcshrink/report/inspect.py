@@ -59,11 +59,22 @@ def inspect_model(
             for g in shrinker.groups
         ],
         "stays": dict(shrinker.refused),
+        "layers": _layers(dense["layers"], folded["layers"]),
         "costs": {
             c: {"dense": _costs(dense[c]), "folded": _costs(folded[c]), "gated": _costs(gated[c])}
             for c in CONVENTIONS
         },
     }  # fmt: skip
+
+
+def _layers(dense: Profile, folded: Profile) -> list[dict[str, Any]]:
+    """Convolutions and linear layers in the order they run, with their multiply-adds before and after."""
+    left = {row.name: row.madds for row in folded.layers}
+    return [
+        {"name": row.name, "kind": row.kind, "madds": row.madds, "left": left.get(row.name, 0)}
+        for row in dense.layers
+        if row.kind in ("conv", "linear")
+    ]
 
 
 def _costs(counted: Profile) -> dict[str, int]:

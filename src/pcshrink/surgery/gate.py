@@ -90,8 +90,14 @@ class Gate(nn.Module):
         READS_INPUT: The gate reads its source's input, averaged over everything but batch and channels.
         MASK_ONLY: The gate only ever lets channels pass or not, alike for all inputs, so nothing is left for it to do
             once they are cut; a kind of its own says so by ``mask_only=True``.
+        TELLS: What its listener hears: the factor that the channels are multiplied by, or which share of its layer's
+            multiply-adds had to run, (B, ...).
+        FOLDS: It can be replaced by its constant.
+        DECAYED: Weight decay acts on its matrices.
         spec: Where it sits.
         masked: Let only the channels of ``mask`` pass.
+        listener: Is told every factor, to measure with.
+        stand_in: Decides instead of the gate, to measure with; what it gives is multiplied, None lets everything pass.
     """
 
     kind: ClassVar[str] = "mask"
@@ -99,6 +105,9 @@ class Gate(nn.Module):
     SWITCHES: ClassVar[tuple[str, ...]] = ("masked",)
     READS_INPUT: ClassVar[bool] = False
     MASK_ONLY: ClassVar[bool] = True
+    TELLS: ClassVar[Literal["factor", "work"]] = "factor"
+    FOLDS: ClassVar[bool] = True
+    DECAYED: ClassVar[bool] = True
 
     mask: Tensor
 
@@ -114,7 +123,8 @@ class Gate(nn.Module):
         super().__init__()
         self.spec = spec
         self.masked = False
-        self.listener: Callable[[Tensor], None] | None = None  # told every factor, to measure with
+        self.listener: Callable[[Tensor], None] | None = None
+        self.stand_in: Callable[[], Tensor | None] | None = None
         self.register_buffer("mask", torch.ones(spec.channels))
 
     @classmethod
@@ -138,7 +148,7 @@ class Gate(nn.Module):
         """Undo what ``connect`` did besides hooks, which are taken off for all gates at once."""
 
     def factor(self, x: Tensor) -> Tensor | None:
-        """What the channels of x are multiplied by, (C,) or (B, C); None lets everything pass."""
+        """What x is multiplied by: (C,), (B, C), or as many axes as x has; None lets everything pass."""
         return self.mask if self.masked else None
 
     def constant(self) -> Tensor:
@@ -177,25 +187,26 @@ class Gate(nn.Module):
 
     def pass_output(self, module: nn.Module, args: tuple[Any, ...], out: Tensor) -> Tensor:
         """Hook after the gated layer."""
-        return self.scale(out)
+        return self.multiply(out)
 
     def pass_input(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Hook before the gated layer, for gates at its input."""
         if args:
-            return (self.scale(args[0]), *args[1:]), kwargs
+            return (self.multiply(args[0]), *args[1:]), kwargs
         name = next(k for k, v in kwargs.items() if isinstance(v, Tensor))
-        return args, kwargs | {name: self.scale(kwargs[name])}
+        return args, kwargs | {name: self.multiply(kwargs[name])}
 
-    def scale(self, x: Tensor) -> Tensor:
+    def multiply(self, x: Tensor) -> Tensor:
         """Multiply every channel by its factor."""
-        factor = self.factor(x)
+        factor = self.factor(x) if self.stand_in is None else self.stand_in()
+        self.tell(torch.ones_like(self.mask) if factor is None else factor)
         if factor is None:
             return x
-        if self.listener is not None:
-            self.listener(factor)
         factor = factor.to(x.dtype)
+        if factor.ndim == x.ndim > 2:
+            return x * factor
         if self.spec.repeat > 1:
             factor = factor.repeat_interleave(self.spec.repeat, dim=-1)
         shape = [1] * x.ndim
@@ -203,6 +214,11 @@ class Gate(nn.Module):
             shape[0] = x.shape[0]
         shape[self.spec.axis] = factor.shape[-1]
         return x * factor.reshape(shape)
+
+    def tell(self, what: Tensor) -> None:
+        """Let a listener know."""
+        if self.listener is not None:
+            self.listener(what)
 
 
 _KINDS[Gate.kind] = Gate

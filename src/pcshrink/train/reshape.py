@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -12,8 +13,8 @@ from torch import Tensor, nn
 from pcshrink.proof.compact import compact
 from pcshrink.surgery.fold import fold
 from pcshrink.surgery.gates import find_gates
+from pcshrink.surgery.memory import cut_state
 from pcshrink.surgery.plan import PrunePlan
-from pcshrink.train.optim import cut_state
 from pcshrink.train.session import Session
 from pcshrink.train.sync_norm import unsynchronise_
 
@@ -95,24 +96,37 @@ def largest_factor(model: nn.Module, plan: PrunePlan, batches: Iterator[Any]) ->
         def look(factor: Tensor) -> None:
             nonlocal worst
             if len(dead):
-                worst = max(worst, float(factor[..., dead].max()))
+                worst = max(worst, float(factor[..., dead].abs().max()))
 
         return look
 
-    masked = {name: gate.masked for name, gate in gates.items()}
     was = model.training
     try:
         for spec in plan.gates:
             gate = gates[spec.module]
             stays = torch.zeros(gate.spec.channels, dtype=torch.bool)
             stays[plan.passing(spec)[0]] = True
-            gate.masked, gate.listener = False, watch((~stays).nonzero().flatten().to(gate.mask.device))
+            gate.listener = watch((~stays).nonzero().flatten().to(gate.mask.device))
         model.eval()
         dtype = next(p.dtype for p in model.parameters() if p.is_floating_point())
-        for images, _ in batches:
-            model(images.to(dtype))
+        with unmasked(model):
+            for images, _ in batches:
+                model(images.to(dtype))
     finally:
         model.train(was)
-        for name, gate in gates.items():
-            gate.masked, gate.listener = masked[name], None
+        for gate in gates.values():
+            gate.listener = None
     return worst
+
+
+@contextlib.contextmanager
+def unmasked(model: nn.Module) -> Iterator[None]:
+    """The gates that decide by the input decide alone for a while; no others could open a channel again."""
+    free = [gate for gate in find_gates(model).values() if gate.READS_INPUT and gate.masked]
+    for gate in free:
+        gate.masked = False
+    try:
+        yield
+    finally:
+        for gate in free:
+            gate.masked = True

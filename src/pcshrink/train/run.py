@@ -21,14 +21,17 @@ from pcshrink.common.lock import sole_writer
 from pcshrink.data import DATASETS, ImageData, load_dataset
 from pcshrink.data.source import derive_seed
 from pcshrink.errors import CheckpointError, ConfigError
+from pcshrink.models.registry import resolve
 from pcshrink.runtime.registry import RUNTIMES
 from pcshrink.train.callbacks import Callback, Callbacks
 from pcshrink.train.checkpoint import Checkpoints
 from pcshrink.train.console import Console
 from pcshrink.train.finish import finish
 from pcshrink.train.interrupt import stop_flag
+from pcshrink.train.loggers import Logger
 from pcshrink.train.loop import Loop
 from pcshrink.train.objective import Objective
+from pcshrink.train.observe import Observer
 from pcshrink.train.recipe.read import check_recipe, dump_recipe
 from pcshrink.train.recipe.schema import DataSection, Recipe, ShrinkSection
 from pcshrink.train.result import Result
@@ -47,6 +50,7 @@ def train(
     quiet: bool = False,
     trust: bool = False,
     callbacks: Sequence[Callback] = (),
+    loggers: Sequence[Logger] = (),
 ) -> Result:
     """Train, shrink, compact, prove, measure and save a network.
 
@@ -59,6 +63,7 @@ def train(
         quiet: Show nothing.
         trust: Run a data set or runtime of the user's own that the recipe names as ``package.module:callable``.
         callbacks: Told what happens, see ``pcshrink.train.callbacks``.
+        loggers: Told of every epoch, beside those that the recipe names.
 
     Raises:
         ConfigError: The recipe cannot work; nothing was trained.
@@ -71,7 +76,7 @@ def train(
         torch.set_num_threads(recipe.train.threads)
     fabric = _fabric(recipe)
     with _held(folder, fabric):
-        result = _train(recipe, folder, fabric, Callbacks(callbacks), resume=resume, quiet=quiet)
+        result = _train(recipe, folder, fabric, Callbacks(callbacks), loggers, resume=resume, quiet=quiet)
         result.seconds = time.monotonic() - began
         if fabric.is_global_zero:
             result.save()
@@ -93,10 +98,19 @@ def _held(folder: Path, fabric: Any) -> Iterator[None]:
         yield
 
 
-def _train(recipe: Recipe, folder: Path, fabric: Any, callbacks: Callbacks, *, resume: bool, quiet: bool) -> Result:
+def _train(
+    recipe: Recipe,
+    folder: Path,
+    fabric: Any,
+    callbacks: Callbacks,
+    loggers: Sequence[Logger],
+    *,
+    resume: bool,
+    quiet: bool,
+) -> Result:
     recipe = _settle_alignment(recipe, folder if resume else None, fabric)
     first = fabric.is_global_zero
-    console = Console(folder, quiet=quiet or not first, tensorboard=recipe.output.tensorboard and first)
+    console, observer = Console(folder, quiet=quiet or not first), None
     try:
         state = from_first(fabric, lambda: _earlier_state(folder, recipe, console, resume=resume))
         data = open_data(recipe, fabric)
@@ -105,9 +119,10 @@ def _train(recipe: Recipe, folder: Path, fabric: Any, callbacks: Callbacks, *, r
         fabric.barrier()
         with stop_flag() as flag:
             session = Session(recipe, data, fabric, callbacks)
+            observer = Observer(session, folder, loggers)
             torch.manual_seed(derive_seed(recipe.seed, fabric.global_rank, "training"))
             objective = Objective(recipe.train, recipe.distill, recipe.seed, fabric.autocast)
-            loop = Loop(session, objective, folder, console, flag)
+            loop = Loop(session, objective, folder, console, flag, observer)
             if state is not None:
                 loop.load(state)
                 console.say(f"going on at epoch {loop.epoch + 1}, step {loop.step}")
@@ -117,10 +132,20 @@ def _train(recipe: Recipe, folder: Path, fabric: Any, callbacks: Callbacks, *, r
         return finish(session, loop.phases, folder)
     finally:
         console.close()
+        if observer is not None:
+            observer.close()
 
 
 def _import_code(recipe: Recipe, *, trust: bool) -> None:
     """Import all code that the recipe names, before anything is written; from then on the names are known."""
+    teacher = recipe.distill.teacher if recipe.distill is not None else "dense"
+    for key, name in (("model.name", recipe.model.name), ("distill.teacher", teacher)):
+        if name != "dense" and not resolve(name)[0] and not trust:
+            message = (
+                f"{key}: {name!r} is code of your own, which would be run; if you trust it, say --trust on the command "
+                "line, or train(..., trust=True)"
+            )
+            raise ConfigError(message)
     DATASETS.get(recipe.data.name, trust=trust)
     if recipe.shrink is not None and recipe.shrink.latency_budget is not None:
         RUNTIMES.get(recipe.shrink.latency_budget.runtime, trust=trust)

@@ -19,11 +19,12 @@ from pcshrink.models import create
 from pcshrink.shrinker import Shrinker, attach_
 from pcshrink.surgery.cut import apply_plan, compose
 from pcshrink.surgery.fold import fold_gates_
-from pcshrink.surgery.mask import mask_
+from pcshrink.surgery.gates import find_gates
+from pcshrink.surgery.memory import optimizer_state, set_optimizer_state
 from pcshrink.surgery.plan import PrunePlan
 from pcshrink.train.average import Average
 from pcshrink.train.callbacks import Callback
-from pcshrink.train.optim import make_optimizer, optimizer_state, set_optimizer_state
+from pcshrink.train.optim import make_optimizer
 from pcshrink.train.recipe.schema import Recipe, ShrinkSection
 from pcshrink.train.sync_norm import synchronise_, unsynchronise_
 from pcshrink.train.weights import load_weights_
@@ -110,6 +111,11 @@ class Session:
             self.average = Average(self.model, self.recipe.train.ema)
         self.model.train()
 
+    def restart(self) -> None:
+        """The model has other weights: forget what optimizer and average know of those before."""
+        self.average = None
+        self.prepare()
+
     def memory(self) -> dict[str, Any]:
         """What the optimizer remembers, by parameter name."""
         return optimizer_state(self.model, self.optimizer)
@@ -150,6 +156,7 @@ class Session:
             "average": self.average.state_dict() if self.average is not None else None,
             "optimizer": self.memory(),
             "method": self.shrinker.method.state_dict() if self.shrinker is not None else None,
+            "switches": {n: {s: getattr(g, s) for s in g.SWITCHES} for n, g in find_gates(self.model).items()},
             "cut": self.cut.to_dict() if self.cut is not None else None,
             "mask": self.mask.to_dict() if self.mask is not None else None,
         }
@@ -170,9 +177,10 @@ class Session:
             self.reattach(state["method"])
         self.stage = state["stage"]
         _load(self.model, state["model"])
-        if state["mask"] is not None:
-            self.mask = PrunePlan.from_dict(state["mask"])
-            mask_(self.model, self.mask)
+        for name, gate in find_gates(self.model).items():
+            for switch, value in state["switches"][name].items():
+                setattr(gate, switch, value)
+        self.mask = PrunePlan.from_dict(state["mask"]) if state["mask"] is not None else None
         if state["average"] is not None:
             self.average = Average(self.model, self.recipe.train.ema, int(state["average"]["age"]))
             _load(self.average.model, state["average"]["model"])

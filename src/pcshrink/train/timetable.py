@@ -1,4 +1,4 @@
-"""When what happens: pure functions from a place in the training to its phase, learning rate and blend."""
+"""When what happens: pure functions from a place in the training to its phase, learning rate and held gates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Phase = Literal["dense", "warmup", "shrink", "settle"]
 ORDER: tuple[Phase, ...] = ("dense", "warmup", "shrink", "settle")
 RAISE_FROM = 0.5  # share of the shrinking phase after which lambda is raised, if channels are still alive
 FROZEN_FROM = 0.4  # share of the shrinking phase after which a global allocation no longer changes
-BLEND_UNTIL = 0.5  # share of the settling phase after which the gates are constant
+CONSTANT_AT = 0.5  # share of the settling phase after which the gates are constant
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,10 @@ class Timetable:
             return float(settings.gamma ** sum(share >= m for m in settings.milestones))
         return settings.final_lr + (1 - settings.final_lr) * (1 + math.cos(math.pi * share)) / 2
 
-    def blend(self, epoch: float) -> float:
-        """How far the gates are on their way from s(x) to the running salience, if they are to be folded."""
-        return min(self.through("settle", epoch) / BLEND_UNTIL, 1.0)
+    def settled(self, epoch: float) -> float:
+        """How far the gates are on their way to constants, if they are to be folded."""
+        return min(self.through("settle", epoch) / CONSTANT_AT, 1.0)
 
     def fold_epoch(self) -> int:
         """The epoch before which constant gates become part of their layers."""
-        return self.first("settle") + math.ceil(self.epochs.settle * BLEND_UNTIL)
+        return self.first("settle") + math.ceil(self.epochs.settle * CONSTANT_AT)

@@ -43,7 +43,6 @@ class PCS(SalienceMethod[ShrinkConfig]):
         self.target: Target | None = None
         self.control = Control()
         self._prices: Tensor | None = None
-        self._pushed = 0.0
 
     def set_target(self, target: Target) -> None:
         """Meet a budget: by widths that are learned, or by the same share of every group."""
@@ -94,7 +93,7 @@ class PCS(SalienceMethod[ShrinkConfig]):
     def loss(self, step: Step | None = None) -> Tensor:
         """lambda(t) R."""
         pushed = self.shrinking_loss()
-        self._pushed = float(pushed.detach())
+        self.pushed = float(pushed.detach())
         return pushed * self.lam
 
     def after_step(self, *, pushing: bool = True) -> None:
@@ -203,14 +202,16 @@ class PCS(SalienceMethod[ShrinkConfig]):
 
     def figures(self) -> dict[str, float]:
         """The rate, and what it has left of the selected saliences."""
-        return {"lambda": self.lam, "R": self._pushed, "highest_selected": self.highest_selected}
+        return {"lambda": self.lam, "R": self.pushed, "highest_selected": self.highest_selected}
 
     def state_dict(self) -> dict[str, Any]:
         """Steps, widths, rate and how the budget steers."""
-        return super().state_dict() | {"lam_base": self.lam_base, "control": self.control.state_dict()}
+        own = {"lam_base": self.lam_base, "control": self.control.state_dict(), "R": self.pushed}
+        return super().state_dict() | own
 
     def load_state_dict(self, state: Any) -> None:
         """Go on where ``state_dict`` was taken; the network may have been cut since."""
         super().load_state_dict(state)
         self.lam_base = float(state["lam_base"])
         self.control.load_state_dict(state["control"])
+        self.pushed = float(state["R"])

@@ -41,7 +41,7 @@ class SalienceMethod(Method[G]):
             "hidden": hidden_width(spec.channels, self.config.reduction),
             "norm": self.config.generator_norm,
         }
-        return replace(spec, kind=SalienceGate.kind, settings=settings)
+        return replace(super().gate_spec(spec), settings=settings)
 
     def on_attach(self, new: set[str]) -> None:
         """Start the new generators, and line all channels up."""

@@ -1,0 +1,180 @@
+"""A budget steers the push: the cost follows a curve, the widths are fixed in time, and what leaves is at zero."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pcshrink.artifact import read
+from pcshrink.methods.pcs.control import (
+    AHEAD,
+    CLOSE_FROM,
+    CLOSED_AT,
+    LAND_AT,
+    LARGEST_ERROR,
+    LEAST,
+    MOST,
+    Control,
+)
+from pcshrink.train.recipe.schema import Recipe
+from pcshrink.train.run import train
+from testing.training import model_bytes, tiny, train_with_stops
+
+
+def shares(count: int) -> list[float]:
+    return [n / count for n in range(count + 1)]
+
+
+def test_what_should_be_gone_grows_from_nothing_to_all_when_the_widths_are_fixed() -> None:
+    wanted = [Control.wanted(progress) for progress in shares(100)]
+    assert wanted[0] == 0
+    assert wanted == sorted(wanted)
+    assert Control.wanted(LAND_AT) == Control.wanted(1.0) == 1
+    assert Control.wanted(LAND_AT / 2) < 0.5  # slowly first, while the network still learns what it needs
+
+
+def test_the_widths_are_fixed_once() -> None:
+    control = Control()
+    assert not control.lands(LAND_AT - 0.01)
+    assert control.lands(LAND_AT)
+    assert control.lands(1.0)
+    control.landed = True
+    assert not control.lands(1.0)
+
+
+def test_what_must_go_is_closed_after_landing_and_before_the_end() -> None:
+    assert LAND_AT < CLOSE_FROM < CLOSED_AT < 1
+    openings = [Control.opening(progress) for progress in shares(100)]
+    assert openings == sorted(openings, reverse=True)
+    assert Control.opening(CLOSE_FROM) == 1
+    assert Control.opening((CLOSE_FROM + CLOSED_AT) / 2) == pytest.approx(0.5)
+    assert Control.opening(CLOSED_AT) == Control.opening(1.0) == 0
+
+
+@pytest.mark.parametrize(("behind", "factor"), [(0.1, 2.0), (-0.1, 0.5), (0.0, 1.0)])
+def test_a_tenth_behind_for_a_twentieth_of_the_phase_doubles_the_rate(behind: float, factor: float) -> None:
+    gone = Control.wanted(0.5 + AHEAD) - behind
+    control = Control(removed=gone)  # nothing moves, so looking ahead changes nothing
+    control.steer(0.5, gone, 0.05)
+    assert control.boost == pytest.approx(factor)
+
+
+def test_a_fall_that_is_under_way_is_not_pushed_further() -> None:
+    """Two networks that are equally far: the one that is falling already gets the lower rate."""
+    resting, falling = Control(removed=0.3), Control(removed=0.2)
+    for control in (resting, falling):
+        control.steer(0.5, 0.3, 0.05)
+    assert falling.boost < resting.boost
+
+
+def test_the_rate_stays_in_its_range_whatever_happens() -> None:
+    far_behind, far_ahead = Control(), Control(removed=1.0)
+    for progress in shares(100)[1:]:
+        far_behind.steer(progress, 0.0, 0.01)
+        far_ahead.steer(progress, 1.0, 0.01)
+        for control in (far_behind, far_ahead):
+            assert LEAST <= control.boost <= MOST
+    assert far_behind.boost == MOST
+    assert far_ahead.boost < 1
+    once, twice = Control(), Control()
+    once.steer(0.9, 1 - LARGEST_ERROR, 0.01)
+    twice.steer(0.9, -5.0, 0.01)
+    assert twice.boost < 2 * once.boost  # one absurd figure does little
+
+
+@pytest.mark.parametrize("strength", [0.3, 1.0, 3.0, 10.0])
+def test_networks_that_resist_more_or_less_end_near_the_curve(strength: float) -> None:
+    """A made-up network that loses channels in proportion to the rate, which grows with the square of time."""
+    control, gone, steps = Control(), 0.0, 400
+    at_landing = 0.0
+    for step in range(1, steps + 1):
+        progress = step / steps
+        gone += strength * 8 * control.boost * progress**2 / steps * (1 - gone)
+        if step % 10 == 0:
+            control.steer(progress, gone, 10 / steps)
+        if progress <= LAND_AT:
+            at_landing = gone
+    assert 0.8 <= at_landing <= 1.1
+
+
+def test_the_state_is_plain_and_complete() -> None:
+    control = Control(boost=2.5, landed=True, removed=0.4, slope=0.1)
+    again = Control()
+    again.load_state_dict(control.state_dict())
+    assert again == control
+
+
+# The same through the trainer, on digits.
+
+SHRINK = 8
+STEPS = 22  # an epoch
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def dense(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A network that knows the digits."""
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("dense")
+    changes = {"model": {"name": "digitsnet", "args": {"widths": [8, 16, 32]}}, "data__batch_size": 64}
+    result = train(tiny(shrink=None, distill=None, epochs={"dense": 4}, **changes), folder, quiet=True)
+    assert result.compact["error"] < 10
+    return result.model_dir / "model.safetensors"
+
+
+def recipe(dense: Path, **shrink: Any) -> Recipe:
+    model = {"name": "digitsnet", "args": {"widths": [8, 16, 32]}, "weights": str(dense)}
+    changes = {"data__batch_size": 64, "epochs": {"shrink": SHRINK, "settle": 1}, "distill": None}
+    return tiny(model=model, shrink={"gates": "keep", **shrink}, **changes)
+
+
+def kept_shares(folder: Path) -> list[float]:
+    plan = read(folder / "model").plan
+    assert plan is not None
+    return [len(kept) / plan.sizes[name] for name, kept in plan.groups.items()]
+
+
+@pytest.mark.train
+@pytest.mark.parametrize(("share", "compact_every"), [(0.3, 2), (0.6, 0)])
+def test_a_budget_is_met_and_what_leaves_is_at_zero(
+    share: float, compact_every: int, dense: Path, tmp_path: Path
+) -> None:
+    chosen = recipe(dense, budget={"madds": share}, compact_every=compact_every)
+    result = train(chosen, tmp_path / "whole", quiet=True)
+    assert result.budget is not None
+    assert result.budget["reached"] == pytest.approx(result.budget["limit"], rel=0.01)
+    assert result.cut is not None
+    assert result.cut["highest"] <= 1e-3
+    assert abs(result.cut["loss_jump"]) < 1e-3
+    assert result.cut["leak"] <= 1e-3
+    kept = kept_shares(tmp_path / "whole")
+    assert max(kept) - min(kept) > 0.1  # every group found its own width
+    assert result.compact["error"] < 20
+    # before the widths are fixed, while what must go is closed, and when it is
+    stops = [round(part * SHRINK * STEPS) for part in (0.4, 0.85, 0.97)]
+    train_with_stops(chosen, tmp_path / "stopped", *stops)
+    assert model_bytes(tmp_path / "stopped") == model_bytes(tmp_path / "whole")
+
+
+@pytest.mark.train
+def test_the_same_share_of_every_group(dense: Path, tmp_path: Path) -> None:
+    chosen = recipe(dense, budget={"params": 0.5}, allocation="uniform", compact_every=2)
+    result = train(chosen, tmp_path, quiet=True)
+    assert result.budget is not None
+    assert result.budget["reached"] == pytest.approx(result.budget["limit"], rel=0.01)
+    kept = kept_shares(tmp_path)
+    assert max(kept) - min(kept) <= 0.13  # one channel of eight
+    assert result.cut is not None
+    assert result.cut["highest"] <= 1e-3
+    assert abs(result.cut["loss_jump"]) < 1e-3

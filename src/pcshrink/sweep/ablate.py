@@ -162,4 +162,5 @@ def _figure(table: Table) -> str:
             x, y = row.get(f"{prefix}madds_share"), row.get(f"{prefix}change")
             if x is not None and y is not None:
                 dots.append(Point(series, 100 * x, y, label=str(row["setting"])))
-    return tradeoff_svg(f"{table.name}: {table.about['network']}", dots, "points of error above the dense network")
+    title = f"{table.name}: {table.about['network']}"
+    return tradeoff_svg(title, dots, "points of error above the dense network", joined=False)

@@ -14,10 +14,11 @@ from pcshrink.methods import select
 from pcshrink.methods.pcs import rules as schedule
 from pcshrink.methods.pcs.config import ShrinkConfig
 from pcshrink.methods.pcs.gate import SalienceGate
-from pcshrink.methods.pcs.generator import SalienceGenerator, hidden_width, pool
+from pcshrink.methods.pcs.generator import SalienceGenerator, hidden_width
 from pcshrink.methods.pcs.kernels import Tap, gated_batch_norm
 from pcshrink.methods.pcs.rules import keep_mask, shrinking_loss
 from pcshrink.methods.pcs.units import Units
+from pcshrink.methods.pooling import pool
 from pcshrink.shrinker import attach_
 from pcshrink.surgery.gate import GateSpec
 

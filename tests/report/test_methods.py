@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from pcshrink.cli.main import main
-from pcshrink.methods.registry import method_class, method_names
+from pcshrink.methods.registry import BUILT_IN, method_class, method_names
 from pcshrink.report.methods import list_methods, meanings_of, method_text, methods_text, show_method
 
 
@@ -19,12 +19,14 @@ def test_all_methods_are_listed_with_what_tells_them_apart() -> None:
     lines = methods_text(listed).splitlines()
     assert len(lines) == len(listed) + 2
     for method, line in zip(listed, lines[2:], strict=True):
+        if method["name"] not in BUILT_IN:  # other tests register some of their own
+            continue
         for key in ("name", "kind", "unit", "starts_from", "budget_by", "reference"):
             assert method[key]
             assert method[key] in line
 
 
-@pytest.mark.parametrize("name", method_names())
+@pytest.mark.parametrize("name", list(BUILT_IN))
 def test_one_method_is_shown_with_every_setting_explained(name: str) -> None:
     method = show_method(name)
     assert method["description"].startswith(method["summary"])

@@ -49,7 +49,8 @@ def test_built_in_recipes_are_valid_and_survive_writing(name: str, tmp_path: Pat
 
 def test_the_recipes_of_the_paper_are_there() -> None:
     wanted = {"digits", "folder", "imagenet-mobilenetv2", "cifar10-resnet32-dense", "cifar10-resnet32"}
-    wanted |= {f"cifar10-resnet20-{kind}" for kind in ("dense", "distilled", "truncate")}
+    wanted |= {"cifar10-resnet20", "imagenet-resnet18"}
+    wanted |= {f"cifar10-resnet20-{kind}" for kind in ("dense", "distilled", "truncation")}
     wanted |= {f"cifar10-resnet20-{p}" for p in "abc"} | {f"imagenet-resnet18-{p}" for p in "abc"}
     assert wanted | {"imagenet-resnet34-b", "imagenet-vgg16-b"} == set(recipe_names())
 
@@ -351,7 +352,9 @@ def test_a_builder_that_takes_no_number_of_classes(tmp_path: Path, monkeypatch: 
     recipe = tiny(
         model={"name": "own_digits:build", "args": {"width": 4}}, shrink=None, distill=None, epochs={"dense": 1}
     )
-    result = train(recipe, tmp_path / "run", quiet=True)
+    with pytest.raises(ConfigError, match="code of your own, which would be run"):
+        train(recipe, tmp_path / "run", quiet=True)
+    result = train(recipe, tmp_path / "run", quiet=True, trust=True)
     assert evaluate_saved(tmp_path / "run", trust=True)["error"] == result.compact["error"]
 
 

@@ -32,7 +32,7 @@ def report(
         int, typer.Option("--live", min=0, help="Write it again every so many seconds until all runs have finished.")
     ] = 0,
 ) -> None:
-    """Write one offline page about one run, or about several side by side."""
+    """Write an offline page about one or several runs."""
     from pcshrink.report.page import write_report
 
     target = out or runs[0] / "report.html"

@@ -15,7 +15,7 @@ from pcshrink.methods.base import Step
 from pcshrink.methods.dynamic import Density
 from pcshrink.methods.inner import InnerGate, why_not_inside
 from pcshrink.methods.layers import ConvLayer
-from pcshrink.methods.pcs.generator import pool
+from pcshrink.methods.pooling import pool
 from pcshrink.surgery.gate import Gate, GateSpec
 from pcshrink.surgery.plan import GateSite
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from pcshrink.config import MethodConfig, is_number
 from pcshrink.methods.base import Step
 from pcshrink.methods.dynamic import Density
-from pcshrink.methods.pcs.generator import pool
+from pcshrink.methods.pooling import pool
 from pcshrink.methods.reading import ReadingGate
 from pcshrink.surgery.gate import Axes, Gate, GateSpec, Role
 

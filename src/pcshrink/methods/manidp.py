@@ -17,7 +17,7 @@ from pcshrink.errors import SalienceError
 from pcshrink.methods.base import ActivityTarget, Step
 from pcshrink.methods.dynamic import Density
 from pcshrink.methods.layers import ConvLayer
-from pcshrink.methods.pcs.generator import pool
+from pcshrink.methods.pooling import pool
 from pcshrink.methods.reading import ReadingGate
 from pcshrink.surgery.gate import Axes, Gate, GateSpec
 

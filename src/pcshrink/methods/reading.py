@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from pcshrink.methods.pcs.generator import pool
+from pcshrink.methods.pooling import pool
 from pcshrink.surgery.gate import Gate, GateSpec
 
 

@@ -173,7 +173,7 @@ class Loop:
             if shrinker is not None:
                 shrinker.method.forget_pass()
             return self._trouble(totals["loss"], lr)
-        self.observer.step(totals["loss"], totals["penalty"])
+        self.observer.step(totals["loss"], totals["penalty"], pushing=pushing)
         clip = self.recipe.optimizer.clip
         if clip is not None:
             self.fabric.clip_gradients(session.wrapped, session.stepper, max_norm=clip, error_if_nonfinite=False)

@@ -54,10 +54,10 @@ class Observer:
         if shrinker is not None:
             self.history.network(network_facts(shrinker.groups, shrinker.refused, costs))
 
-    def step(self, loss: float, penalty: float) -> None:
-        """Task loss and penalty of a step, before the schedule moves on."""
+    def step(self, loss: float, penalty: float, *, pushing: bool) -> None:
+        """Task loss and penalty of a step, before the schedule moves on; ``pushing`` in the shrinking phase."""
         shrinker = self.session.shrinker
-        pushed = shrinker.method.pushed if shrinker is not None and penalty else 0.0
+        pushed = shrinker.method.pushed if shrinker is not None and pushing else 0.0
         self.history.step(loss + penalty, loss, penalty, pushed)
 
     def flush(self) -> None:
@@ -126,18 +126,25 @@ def group_states(session: Session) -> list[GroupState]:
     shrinker = session.shrinker
     if shrinker is None:
         return []
-    selected, asleep = shrinker.selected(), shrinker.method.asleep()
-    return [_state(g, selected[g.name], asleep[g.name], session.cut, session.mask) for g in shrinker.groups]
+    scores, selected, asleep = shrinker.method.scores(), shrinker.selected(), shrinker.method.asleep()
+    return [
+        _state(g, scores[g.name], selected[g.name], asleep[g.name], session.cut, session.mask) for g in shrinker.groups
+    ]
 
 
 def _state(
-    group: Group, selected: torch.Tensor, asleep: torch.Tensor, cut: PrunePlan | None, mask: PrunePlan | None
+    group: Group,
+    scores: torch.Tensor,
+    selected: torch.Tensor,
+    asleep: torch.Tensor,
+    cut: PrunePlan | None,
+    mask: PrunePlan | None,
 ) -> GroupState:
     # Composed cuts name the original channels; a mask names those of the network as it is now.
     original = cut.groups.get(group.name) if cut is not None else None
     masked = mask.groups.get(group.name) if mask is not None else None
     channels = np.arange(group.channels) if original is None else np.asarray(original)
-    salience, pushed = group.running.detach().float().cpu().numpy(), selected.cpu().numpy()
+    salience, pushed = scores.detach().float().cpu().numpy(), selected.cpu().numpy()
     dead = asleep.cpu().numpy()
     if masked is not None:
         channels, salience, pushed, dead = channels[masked], salience[masked], np.zeros(len(masked), bool), dead[masked]

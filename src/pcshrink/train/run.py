@@ -21,6 +21,7 @@ from pcshrink.common.lock import sole_writer
 from pcshrink.data import DATASETS, ImageData, load_dataset
 from pcshrink.data.source import derive_seed
 from pcshrink.errors import CheckpointError, ConfigError
+from pcshrink.models.registry import resolve
 from pcshrink.runtime.registry import RUNTIMES
 from pcshrink.train.callbacks import Callback, Callbacks
 from pcshrink.train.checkpoint import Checkpoints
@@ -137,6 +138,14 @@ def _train(
 
 def _import_code(recipe: Recipe, *, trust: bool) -> None:
     """Import all code that the recipe names, before anything is written; from then on the names are known."""
+    teacher = recipe.distill.teacher if recipe.distill is not None else "dense"
+    for key, name in (("model.name", recipe.model.name), ("distill.teacher", teacher)):
+        if name != "dense" and not resolve(name)[0] and not trust:
+            message = (
+                f"{key}: {name!r} is code of your own, which would be run; if you trust it, say --trust on the command "
+                "line, or train(..., trust=True)"
+            )
+            raise ConfigError(message)
     DATASETS.get(recipe.data.name, trust=trust)
     if recipe.shrink is not None and recipe.shrink.latency_budget is not None:
         RUNTIMES.get(recipe.shrink.latency_budget.runtime, trust=trust)

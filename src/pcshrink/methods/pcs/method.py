@@ -206,7 +206,7 @@ class PCS(SalienceMethod[ShrinkConfig]):
 
     def state_dict(self) -> dict[str, Any]:
         """Steps, widths, rate and how the budget steers."""
-        own = {"lam_base": self.lam_base, "control": self.control.state_dict(), "R": self._pushed}
+        own = {"lam_base": self.lam_base, "control": self.control.state_dict(), "R": self.pushed}
         return super().state_dict() | own
 
     def load_state_dict(self, state: Any) -> None:
@@ -214,4 +214,4 @@ class PCS(SalienceMethod[ShrinkConfig]):
         super().load_state_dict(state)
         self.lam_base = float(state["lam_base"])
         self.control.load_state_dict(state["control"])
-        self._pushed = float(state["R"])
+        self.pushed = float(state["R"])

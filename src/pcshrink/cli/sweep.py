@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pcshrink.cli.options import AsJson, examples
-from pcshrink.cli.train import Quiet, RecipeName, Settings
+from pcshrink.cli.train import Quiet, RecipeName, Settings, TrustCode
 from pcshrink.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ def compare(
     jobs: Jobs = 1,
     weights: Weights = None,
     settings: Settings = None,
+    trust: TrustCode = False,
     quiet: Quiet = False,
 ) -> None:
     """Compare methods on equal terms: one table, one figure.
@@ -94,7 +95,7 @@ def compare(
     checked = load_recipe(recipe, settings or ())
     _finish(
         lambda: run(
-            checked, out, methods=chosen, budgets=shares, seeds=seeds, jobs=jobs, weights=weights,
+            checked, out, methods=chosen, budgets=shares, seeds=seeds, jobs=jobs, weights=weights, trust=trust,
             say=None if quiet else _say,
         )
     )  # fmt: skip
@@ -122,6 +123,7 @@ def ablate(
     jobs: Jobs = 1,
     weights: Weights = None,
     settings: Settings = None,
+    trust: TrustCode = False,
     quiet: Quiet = False,
 ) -> None:
     """Compare settings of a recipe: one table, one figure.
@@ -134,7 +136,7 @@ def ablate(
     checked = load_recipe(recipe, settings or ())
     _finish(
         lambda: run(
-            checked, out, over=over or (), table=table, seeds=seeds, jobs=jobs, weights=weights,
+            checked, out, over=over or (), table=table, seeds=seeds, jobs=jobs, weights=weights, trust=trust,
             say=None if quiet else _say,
         )
     )  # fmt: skip

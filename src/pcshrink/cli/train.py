@@ -48,6 +48,12 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a setting of the recipe; may be repeated."),
 ]
+TrustCode = Annotated[
+    bool,
+    typer.Option(
+        "--trust", help="Run a network, data set or runtime of your own (package.module:callable) in the recipe."
+    ),
+]
 
 
 def train(
@@ -59,10 +65,7 @@ def train(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint in the folder.")] = False,
     devices: Annotated[int, typer.Option("--devices", min=1, help="Processes, one for each device.")] = 1,
-    trust: Annotated[
-        bool,
-        typer.Option("--trust", help="Run a data set or runtime of your own (package.module:callable) in the recipe."),
-    ] = False,
+    trust: TrustCode = False,
     quiet: Quiet = False,
 ) -> None:
     """Train, shrink and compact a network as a recipe says."""

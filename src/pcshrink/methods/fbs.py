@@ -124,6 +124,7 @@ class FBS(Density[FBSConfig]):
     unit: ClassVar[str] = "output channel, for each input"
     starts_from: ClassVar[str] = "dense weights"
     budget_by: ClassVar[str] = "the density of all gates"
+    needs: ClassVar[tuple[str, ...]] = ("pretrained weights",)
     reference: ClassVar[str] = "Gao et al., Dynamic Channel Pruning: Feature Boosting and Suppression, ICLR 2019"
 
     def gate_spec(self, spec: GateSpec) -> GateSpec:

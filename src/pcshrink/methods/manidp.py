@@ -157,6 +157,7 @@ class ManiDP(Density[ManiDPConfig]):
     unit: ClassVar[str] = "output channel, for each input"
     starts_from: ClassVar[str] = "dense weights"
     budget_by: ClassVar[str] = "the target share r* of all gates"
+    needs: ClassVar[tuple[str, ...]] = ("pretrained weights",)
     reference: ClassVar[str] = "Tang et al., Manifold Regularized Dynamic Network Pruning, CVPR 2021"
 
     def __init__(self, config: ManiDPConfig) -> None:

@@ -55,6 +55,7 @@ def ablate(
     seeds: int = 1,
     jobs: int = 1,
     weights: str | Path | None = None,
+    trust: bool = False,
     say: Say | None = None,
 ) -> Report:
     """Run a recipe with other settings, and write one table and one figure.
@@ -70,6 +71,7 @@ def ablate(
         seeds: Runs of each setting, with seeds from the recipe's upwards.
         jobs: Runs at a time.
         weights: A state dict to start from, instead of training the recipe's dense phase.
+        trust: Run code of the user's own (``package.module:callable``) that the recipe names.
         say: Told what runs and what is left.
 
     Raises:
@@ -80,7 +82,7 @@ def ablate(
     check_count("jobs", jobs)
     numbers = seeds_of(recipe, seeds)
     name, chosen = _chosen(over, table)
-    with open_sweep(out, given_weights(recipe, weights)) as sweep:
+    with open_sweep(out, given_weights(recipe, weights), trust=trust) as sweep:
         start = common_start(sweep)
         if table is not None:
             start = with_overrides(start, ["shrink.method=pcs"])
@@ -89,7 +91,7 @@ def ablate(
         train_start(sweep, say)
         outcomes, stopped = run_all(sweep, runs, jobs=jobs, say=say)
         if sweep.recipe.output.latency and not stopped:
-            outcomes = time_all(outcomes, say)
+            outcomes = time_all(outcomes, say, trust=trust)
         made = _table(name, chosen, sweep.recipe, outcomes, PAPER[table][1] if table else ())
         return Report(made, made.write(Path(out), _figure(made)), stopped)
 
@@ -162,4 +164,5 @@ def _figure(table: Table) -> str:
             x, y = row.get(f"{prefix}madds_share"), row.get(f"{prefix}change")
             if x is not None and y is not None:
                 dots.append(Point(series, 100 * x, y, label=str(row["setting"])))
-    return tradeoff_svg(f"{table.name}: {table.about['network']}", dots, "points of error above the dense network")
+    title = f"{table.name}: {table.about['network']}"
+    return tradeoff_svg(title, dots, "points of error above the dense network", joined=False)

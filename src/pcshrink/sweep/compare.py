@@ -52,6 +52,7 @@ def compare(
     seeds: int = 3,
     jobs: int = 1,
     weights: str | Path | None = None,
+    trust: bool = False,
     say: Say | None = None,
 ) -> Report:
     """Run every method at every budget, and write one table and one figure.
@@ -67,6 +68,7 @@ def compare(
         seeds: Runs of each, with seeds from the recipe's upwards.
         jobs: Runs at a time.
         weights: A state dict to start from, instead of training the recipe's dense phase.
+        trust: Run code of the user's own (``package.module:callable``) that the recipe names.
         say: Told what runs and what is left.
 
     Raises:
@@ -78,12 +80,12 @@ def compare(
     _check_budgets(budgets)
     check_count("jobs", jobs)
     numbers = seeds_of(recipe, seeds)
-    with open_sweep(out, given_weights(recipe, weights)) as sweep:
+    with open_sweep(out, given_weights(recipe, weights), trust=trust) as sweep:
         entries = _plan(common_start(sweep), chosen, budgets, numbers)
         train_start(sweep, say)
         outcomes, stopped = run_all(sweep, [run for entry in entries for run in entry.runs], jobs=jobs, say=say)
         if sweep.recipe.output.latency and not stopped:
-            outcomes = time_all(outcomes, say)
+            outcomes = time_all(outcomes, say, trust=trust)
         table = _table(sweep.recipe, entries, outcomes)
         return Report(table, table.write(Path(out), _figure(table)), stopped)
 

@@ -35,10 +35,11 @@ class SweepFolder:
         path: The folder.
         recipe: The recipe that all runs vary, with its alignment settled and the given weights in place.
         lock: An open file that says that somebody works here; children must keep it open.
+        trust: Whether code of the user's own that the recipe names may run.
     """
 
-    def __init__(self, path: Path, recipe: Recipe, lock: int) -> None:
-        self.path, self.lock = path, lock
+    def __init__(self, path: Path, recipe: Recipe, lock: int, *, trust: bool = False) -> None:
+        self.path, self.lock, self.trust = path, lock, trust
         self.recipe = self._settled(recipe)
         self._claim()
         marks = {file.parent: read_fingerprint(file.parent) for file in sorted(path.glob("*/recipe.yaml"))}
@@ -116,7 +117,7 @@ def _digest(weights: Path | None) -> str | None:
 
 
 @contextlib.contextmanager
-def open_sweep(path: str | Path, recipe: Recipe) -> Iterator[SweepFolder]:
+def open_sweep(path: str | Path, recipe: Recipe, *, trust: bool = False) -> Iterator[SweepFolder]:
     """Work in a sweep's folder, alone.
 
     Raises:
@@ -136,6 +137,6 @@ def open_sweep(path: str | Path, recipe: Recipe) -> Iterator[SweepFolder]:
             except OSError as error:
                 message = f"another process works in {folder}, or a training that it began; wait for it, or end it"
                 raise ConfigError(message) from error
-        yield SweepFolder(folder, recipe, lock)
+        yield SweepFolder(folder, recipe, lock, trust=trust)
     finally:
         os.close(lock)

@@ -25,7 +25,7 @@ class Point:
     """A network: which series it belongs to, what it costs, its error, and how far that varies.
 
     Attributes:
-        series: Points of one series share a colour and are joined.
+        series: Points of one series share a colour.
         x: Per cent of the dense network's multiply-adds.
         y: Error, or what it gained.
         spread: Half the length of the whisker.
@@ -39,8 +39,8 @@ class Point:
     label: str = ""
 
 
-def tradeoff_svg(title: str, points: Sequence[Point], y_label: str) -> str:
-    """The figure as text; without any point it says so."""
+def tradeoff_svg(title: str, points: Sequence[Point], y_label: str, *, joined: bool = True) -> str:
+    """The figure as text; without any point it says so. ``joined`` draws a line through each series."""
     series = list(dict.fromkeys(point.series for point in points))
     room = max((point.spread for point in points), default=0.0)
     x = _Scale([p.x for p in points] + [100.0], LEFT, RIGHT)
@@ -51,7 +51,9 @@ def tradeoff_svg(title: str, points: Sequence[Point], y_label: str) -> str:
     taken: list[tuple[float, float]] = []
     for place, name in enumerate(series):
         own = sorted((p for p in points if p.series == name), key=lambda p: p.x)
-        body += _draw(own, x, y, COLOURS[place % len(COLOURS)], place // len(COLOURS), taken)
+        colour = COLOURS[place % len(COLOURS)]
+        body += _line(own, x, y, colour) if joined else []
+        body += _draw(own, x, y, colour, place // len(COLOURS), taken)
         body += _legend(name, place)
     if not points:
         body.append(_text((LEFT + RIGHT) / 2, (TOP + BOTTOM) / 2, "no run is finished", "soft", "middle"))
@@ -95,13 +97,15 @@ def _axes(x: _Scale, y: _Scale, y_label: str) -> list[str]:
     return [*parts, _text(8, TOP - 14, y_label, "soft")]
 
 
+def _line(own: Sequence[Point], x: _Scale, y: _Scale, colour: str) -> list[str]:
+    way = "L".join(f"{x(p.x):.1f} {y(p.y):.1f}" for p in own)
+    return [f'<path class="line" stroke="{colour}" d="M{way}"/>'] if len(own) > 1 else []
+
+
 def _draw(
     own: Sequence[Point], x: _Scale, y: _Scale, colour: str, shape: int, taken: list[tuple[float, float]]
 ) -> list[str]:
     parts = []
-    if len(own) > 1:
-        way = "L".join(f"{x(p.x):.1f} {y(p.y):.1f}" for p in own)
-        parts.append(f'<path class="line" stroke="{colour}" d="M{way}"/>')
     for p in own:
         if p.spread:
             ends = (y(p.y - p.spread), y(p.y + p.spread))

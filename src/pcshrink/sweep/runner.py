@@ -45,7 +45,7 @@ def run_all(
     check_count("jobs", jobs)
     places = [None if run.recipe is None else sweep.place(run) for run in runs]
     todo = list(dict.fromkeys(p for p in places if p is not None and read_result(p) is None))
-    crew = _Crew(todo, jobs, sweep.lock, say or (lambda text: None))
+    crew = _Crew(todo, jobs, sweep, say or (lambda text: None))
     with stop_flag() as flag:
         crew.work(flag)
     outcomes = [
@@ -58,8 +58,8 @@ def run_all(
 class _Crew:
     """The children that run, and those that wait for their turn."""
 
-    def __init__(self, todo: list[Path], jobs: int, lock: int, say: Say) -> None:
-        self.waiting, self.jobs, self.lock, self.say = todo, jobs, lock, say
+    def __init__(self, todo: list[Path], jobs: int, sweep: SweepFolder, say: Say) -> None:
+        self.waiting, self.jobs, self.sweep, self.say = todo, jobs, sweep, say
         self.total = len(todo)
         self.running: dict[Path, _Child] = {}
         self.reasons: dict[Path, str] = {}
@@ -77,7 +77,7 @@ class _Crew:
 
     def _start(self, folder: Path) -> None:
         again = bool(Checkpoints(folder / "checkpoints").found())
-        self.running[folder] = _Child(folder, self.jobs, self.lock)
+        self.running[folder] = _Child(folder, self.jobs, self.sweep)
         number = self.total - len(self.waiting)
         verb = "goes on from its checkpoint" if again else "begins"
         self.say(f"[{number}/{self.total}] {folder.name} {verb}; {len(self.waiting)} to come")
@@ -122,16 +122,17 @@ class _Child:
     folder's lock open, so that nobody works there while it lives.
     """
 
-    def __init__(self, folder: Path, jobs: int, lock: int) -> None:
+    def __init__(self, folder: Path, jobs: int, sweep: SweepFolder) -> None:
         self.folder, self.began = folder, time.monotonic()
         command = [sys.executable, "-m", "pcshrink", "train", str(folder / "recipe.yaml"), "--out", str(folder)]
+        command += ["--resume", *(["--trust"] if sweep.trust else [])]
         threads = max(len(os.sched_getaffinity(0)) // jobs, 1) if hasattr(os, "sched_getaffinity") else 1
         environment = {"OMP_NUM_THREADS": str(threads)} | dict(os.environ)
         with (folder / LOG).open("ab") as log:
             self.start = log.tell()
             self.process = subprocess.Popen(
-                [*command, "--resume"], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment,
-                start_new_session=True, pass_fds=(lock,) if os.name == "posix" else (),
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment,
+                start_new_session=True, pass_fds=(sweep.lock,) if os.name == "posix" else (),
             )  # fmt: skip
 
     @property

@@ -22,7 +22,7 @@ FILE = "latency.json"
 SECONDS = 0.5  # for each of the two networks
 
 
-def time_all(outcomes: Sequence[Outcome], say: Say | None = None) -> list[Outcome]:
+def time_all(outcomes: Sequence[Outcome], say: Say | None = None, *, trust: bool = False) -> list[Outcome]:
     """The outcomes with the share of the dense network's time that each finished network takes.
 
     Measured after all runs, not in each of them: there the others would be at work at the same time. What was
@@ -33,7 +33,7 @@ def time_all(outcomes: Sequence[Outcome], say: Say | None = None) -> list[Outcom
         share = None
         if outcome.folder is not None and outcome.result is not None:
             try:
-                share = _known(outcome.folder) or _measure(outcome.folder)
+                share = _known(outcome.folder) or _measure(outcome.folder, trust=trust)
             except (ShrinkError, RuntimeError) as error:
                 if say is not None:
                     say(f"{outcome.folder.name} could not be timed: {' '.join(str(error).split())}")
@@ -48,18 +48,15 @@ def _known(folder: Path) -> float | None:
         return None
 
 
-def _measure(folder: Path) -> float:
+def _measure(folder: Path, *, trust: bool) -> float:
     """One thread by its own clock, dense and compact in turns."""
     home = folder / "model"
     saved = read(home)
     if saved.builder is None or saved.input_shape is None:
         message = f"{home} does not say how its full-size network is made"
         raise CheckpointError(message)
-    # The network is the one that the recipe names, so its code has run already.
-    models = {
-        "dense": build(saved.builder, saved.builder_args).eval(),
-        "compact": load(home, trust_builder=True).eval(),
-    }
+    compact = load(home, trust_builder=trust).eval()  # first: it refuses what is not trusted
+    models = {"dense": build(saved.builder, saved.builder_args).eval(), "compact": compact}
     example = torch.randn(1, *saved.input_shape, generator=torch.Generator().manual_seed(0))
     ratio = compare(models, example, "eager", threads=1, seconds=SECONDS, clock=clock_for(1)).ratio("compact", "dense")
     record = {"share": ratio.value, "low": ratio.low, "high": ratio.high, "runtime": "eager", "batch": 1, "threads": 1}

@@ -92,7 +92,7 @@ class CGNetGate(InnerGate, kind="cgnet"):
         kernel = torch.cat([blocks[i, :, i] for i in range(self.parts)])
         return F.conv2d(x, kernel, conv.bias, conv.stride, conv.padding, conv.dilation, self.parts)
 
-    def decide(self, partial: Tensor) -> Tensor:
+    def forward(self, partial: Tensor) -> Tensor:
         """1 where the rest is added, 0 where not; in the backward pass a sigmoid."""
         was = self.norm.training
         self.norm.train(was or self.settling)
@@ -107,7 +107,7 @@ class CGNetGate(InnerGate, kind="cgnet"):
     def convolve(self, conv: nn.Conv2d, x: Tensor) -> Tensor:
         """Partial sums everywhere, full ones where it is decided so."""
         partial = self.partial(conv, x)
-        on = self.decide(partial)
+        on: Tensor = self(partial)
         self.tell(1 / self.parts + (1 - 1 / self.parts) * on)
         return partial + on.to(partial.dtype) * (type(conv).forward(conv, x) - partial)
 

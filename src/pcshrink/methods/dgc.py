@@ -77,8 +77,8 @@ class DGCGate(InnerGate, kind="dgc"):
         """Forget the last pass."""
         self.recorded = ()
 
-    def salience(self, pooled: Tensor) -> Tensor:
-        """(B, C_in) -> (B, heads, C_in)."""
+    def forward(self, pooled: Tensor) -> Tensor:
+        """The salience of each channel for each head: (B, C_in) -> (B, heads, C_in)."""
         with torch.autocast(pooled.device.type, enabled=False):
             hidden = F.relu(self.fc1(pooled.to(self.fc1.weight.dtype)))
             salience: Tensor = F.relu(self.fc2(hidden[..., None])).squeeze(-1).unflatten(1, (self.heads, -1))
@@ -87,7 +87,7 @@ class DGCGate(InnerGate, kind="dgc"):
     def convolve(self, conv: nn.Conv2d, x: Tensor) -> Tensor:
         """Every head on its own selection of x."""
         x = x if self.norm is None else F.relu(self.norm(x))
-        salience = self.salience(pool(x, 1))
+        salience = self(pool(x, 1))
         if self.training:
             self.recorded = (*self.recorded, salience)
         factor = salience * highest(salience, self.kept)

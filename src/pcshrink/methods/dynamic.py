@@ -81,6 +81,7 @@ class Knob(Dynamic[C]):
 
     Attributes:
         goal: The setting that meets the budget; None without one.
+        beyond: A higher one that does not.
         target: The budget.
         started: The shrinking phase has begun.
     """
@@ -91,6 +92,7 @@ class Knob(Dynamic[C]):
     def __init__(self, config: C) -> None:
         super().__init__(config)
         self.goal: float | None = None
+        self.beyond = self.highest
         self.target: ActivityTarget | None = None
         self.started = False
 
@@ -134,16 +136,18 @@ class Knob(Dynamic[C]):
     def _find(self, target: ActivityTarget) -> None:
         """Measure which setting meets the budget with the weights as they are."""
         least, most = (share * target.limit for share in NEAR)
-        low, high, trial = self.lowest, self.highest, self.goal
-        for _ in range(TRIALS):
-            trial = (low + high) / 2 if trial is None else trial
+        low, high, step = self.lowest, self.highest, (self.highest - self.lowest) / 2**TRIALS
+        known = [] if self.goal is None else [self.goal, self.beyond]
+        while high - low > step * 1.5:
+            trial = known.pop(0) if known else (low + high) / 2
+            if not low < trial < high:
+                continue
             self.open(trial)
             cost = target.cost()
             low, high = (trial, high) if cost <= most else (low, trial)
             if least <= cost <= most:
                 break
-            trial = None
-        self.goal = low
+        self.goal, self.beyond = low, high
         self.follow()
 
     def start(self) -> None:
@@ -169,13 +173,13 @@ class Knob(Dynamic[C]):
 
     def state_dict(self) -> dict[str, Any]:
         """Where the phase and the setting are."""
-        return super().state_dict() | {"goal": self.goal, "started": self.started}
+        return super().state_dict() | {"goal": self.goal, "beyond": self.beyond, "started": self.started}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where ``state_dict`` was taken."""
         super().load_state_dict(state)
         self.goal = None if state["goal"] is None else float(state["goal"])
-        self.started = bool(state["started"])
+        self.beyond, self.started = float(state["beyond"]), bool(state["started"])
         self.follow()
 
 

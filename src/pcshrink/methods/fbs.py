@@ -86,10 +86,14 @@ class FBSGate(ReadingGate, kind="fbs"):
         """The mean size of each channel."""
         return pool(x.abs(), self.spec.source_axis)
 
+    def forward(self, size: Tensor) -> Tensor:
+        """The salience of each channel: (B, C_in) -> (B, C)."""
+        with torch.autocast(size.device.type, enabled=False):
+            return F.relu(self.predictor(size.to(self.predictor.weight.dtype)))
+
     def factor(self, x: Tensor) -> Tensor:
         """The salience where it is among the largest of its sample."""
-        with torch.autocast(x.device.type, enabled=False):
-            salience = F.relu(self.predictor(self.reading().to(self.predictor.weight.dtype)))
+        salience: Tensor = self(self.reading())
         factor = salience * winners(salience, self.kept)
         if self.training:
             self.passed = (*self.passed, factor)

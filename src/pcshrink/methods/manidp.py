@@ -105,15 +105,15 @@ class ManiDPGate(ReadingGate, kind="manidp"):
         """Forget the last pass."""
         self.recorded = ()
 
-    def salience(self, pooled: Tensor) -> Tensor:
-        """(B, C_in) -> (B, C), from 0 to the clamp."""
+    def forward(self, pooled: Tensor) -> Tensor:
+        """The salience of each channel: (B, C_in) -> (B, C), from 0 to the clamp."""
         with torch.autocast(pooled.device.type, enabled=False):
             hidden = F.relu(self.fc1(pooled.to(self.fc1.weight.dtype)))
             return F.relu(self.fc2(hidden)).clamp(max=float(self.spec.settings["clamp"]))
 
     def factor(self, x: Tensor) -> Tensor:
         """The salience where it reaches the threshold."""
-        salience = self.salience(self.reading())
+        salience: Tensor = self(self.reading())
         if self.training:
             self.recorded = (*self.recorded, (salience, pool(x, self.spec.axis)))
         if self.training or self.noting:

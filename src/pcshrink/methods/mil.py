@@ -71,9 +71,14 @@ class MILGate(ReadingGate, kind="mil"):
         """Forget the last pass."""
         self.recorded = ()
 
-    def read(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """The branch: (B, C_in, H, W) -> (B, 1, H', W'), not below 0."""
         return F.relu(self.norm(self.branch(x)))
+
+    def read(self, x: Tensor) -> Tensor:
+        """What the branch makes of it; x itself need not be kept."""
+        found: Tensor = self(x)
+        return found
 
     def factor(self, x: Tensor) -> Tensor:
         """The same for all channels of a position."""

@@ -10,7 +10,7 @@ PYTEST_ARGS ?=
 VENV_PYTHON := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help install environment python test lint lint-ruff lint-format lint-types format zoo fuzz bench demo clean
+.PHONY: help install environment python test lint lint-ruff lint-format lint-types format zoo fuzz bench compare demo clean
 
 help:  ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,8 +54,13 @@ zoo: environment  ## prove the cut on many known architectures; writes docs/cove
 fuzz: environment  ## prove the cut on random networks
 	@$(VENV_PYTHON) -m benchmarks.fuzz
 
-bench: environment  ## time attach, compact and the training step
+bench: environment  ## time the start, attach, compact and the training step
+	@$(VENV_PYTHON) -m benchmarks.start
 	@$(VENV_PYTHON) -m benchmarks.core
+
+compare: environment  ## compare all methods on digits: a table and a figure in runs/compare-digits
+	@.venv/bin/pcshrink compare digits --budgets 0.4 --seeds 1 --jobs $(if $(filter 0,$(WORKERS)),1,$(WORKERS)) \
+		--set epochs.dense=6 --set epochs.shrink=6 --set epochs.settle=6 --out runs/compare-digits
 
 demo: environment  ## shrink a small network from end to end
 	@.venv/bin/pcshrink demo

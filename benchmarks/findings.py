@@ -130,7 +130,7 @@ def main() -> None:
     weights = f"model.weights={start / 'model' / 'model.safetensors'}"
     for name in options.only:
         settings = [weights, *BASE, *common, *VARIANTS[name]]
-        train("cifar10-resnet20-b", options.runs / name, options.data, settings)
+        train("cifar10-resnet20", options.runs / name, options.data, settings)
         write_table(options.runs)  # after each, so that nothing is lost when a later one fails
     write_table(options.runs)
 

@@ -100,7 +100,7 @@ def shrinkable_share(shrinker: pcs.Shrinker, example: Any) -> float:
     """The part of madds in layers that read or write a group; attention products count with heads that can leave."""
     layers = {name for group in shrinker.groups for name in (*group.writers, *group.readers)}
     layers |= set(heads_of(shrinker).values())
-    rows = [row for row in pcs.profile(shrinker.model, example).layers if row.kind != "generator"]
+    rows = [row for row in pcs.profile(shrinker.model, example).layers if row.kind != "gate"]
     return sum(row.madds for row in rows if row.name in layers) / sum(row.madds for row in rows)
 
 

@@ -22,20 +22,15 @@ import pcshrink
 from pcshrink.data import DataConfig, load_dataset
 from pcshrink.measure.latency import compare
 from pcshrink.models import create
+from pcshrink.report.references import REFERENCES
 
 ROOT = Path(__file__).resolve().parent.parent
 ZOO, PAGE = ROOT / "zoo", ROOT / "docs" / "results.md"
 ROOT_OF_DATA = "data/cifar10"
 SLICE = 500  # test images that the test suite checks
 # The paper's CIFAR-10 table: network, method, error in per cent, madds in millions.
-PAPER = [
-    ("ResNet-20", "dense", 7.8, 41.4), ("ResNet-20", "SFP", 9.2, 23.9), ("ResNet-20", "FPGM", 9.6, 19.0),
-    ("ResNet-20", "DSA", 8.6, 20.6), ("ResNet-20", "Hinge", 8.2, 22.6), ("ResNet-20", "DHP", 8.5, 20.0),
-    ("ResNet-20", "FBS", 9.0, 19.2), ("ResNet-20", "ManiDP", 8.0, 19.0), ("ResNet-20", "PCS", 8.0, 17.6),
-    ("ResNet-32", "dense", 7.3, 70.1), ("ResNet-32", "MIL", 9.3, 48.2), ("ResNet-32", "SFP", 9.2, 41.0),
-    ("ResNet-32", "FPGM", 8.1, 32.8), ("ResNet-32", "FBS", 8.0, 31.1), ("ResNet-32", "ManiDP", 7.9, 25.8),
-    ("ResNet-32", "PCS", 7.6, 24.9),
-]  # fmt: skip
+NETWORKS = {"resnet20": "ResNet-20", "resnet32": "ResNet-32"}
+PAPER = [(NETWORKS[r.model], r.method, r.error, round(r.madds / 1e6, 1)) for r in REFERENCES if r.model in NETWORKS]
 TEXT = """# Results on CIFAR-10
 
 Written by `python -m benchmarks.results table` from the files in `zoo/`.

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 
 import pcshrink as pcs
 from pcshrink.data import DataConfig, ImageData
-from pcshrink.data.load import CIFAR10
+from pcshrink.data.cifar10.stored import CIFAR10_ARRAYS
 from pcshrink.models import create
 from pcshrink.train import run as running
 from pcshrink.train.recipe.read import check_recipe
@@ -43,7 +43,7 @@ def made_up(images: int) -> tuple[torch.Tensor, ...]:
 def open_made_up(images: int) -> ImageData:
     pictures, labels = made_up(images + 500)
     arrays = (pictures[:images], labels[:images], pictures[images:], labels[images:])
-    return CIFAR10.open(arrays, DataConfig(batch_size=BATCH))
+    return CIFAR10_ARRAYS.open(arrays, DataConfig(batch_size=BATCH))
 
 
 def bench_step(rounds: int) -> None:

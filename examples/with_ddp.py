@@ -25,7 +25,8 @@ def main(steps: int = 60) -> list[int]:
     images, labels, *_ = load_digits()
     images = images.float() / 128 - 1
     model = build("digitsnet")
-    shrinker = pcs.attach_(model, images[:2], pcs.ShrinkConfig(ratio=0.5, total_steps=steps, lr=0.05))
+    shrinker = pcs.attach_(model, images[:2], pcs.ShrinkConfig(total_steps=steps, lr=0.05))
+    pcs.set_budget(shrinker, images[:2], madds=0.5)
     parallel = DistributedDataParallel(model)
     optimizer = torch.optim.SGD(shrinker.param_groups(weight_decay=5e-4), lr=0.05, momentum=0.9)
     generator = torch.Generator().manual_seed(rank)  # other images on every rank

@@ -43,7 +43,8 @@ def main(steps: int = 60) -> nn.Module:
         intermediate_size=96, num_labels=10,
     ))  # fmt: skip
     example = {"pixel_values": data[0]["pixel_values"][None]}
-    shrinker = pcs.attach_(model, example, pcs.ShrinkConfig(ratio=0.5, total_steps=steps, lr=0.05))
+    shrinker = pcs.attach_(model, example, pcs.ShrinkConfig(total_steps=steps, lr=0.05))
+    pcs.set_budget(shrinker, example, madds=0.7)
     optimizer = torch.optim.SGD(shrinker.param_groups(weight_decay=1e-4), lr=0.05, momentum=0.9)
     with tempfile.TemporaryDirectory() as folder:
         settings = TrainingArguments(

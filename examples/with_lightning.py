@@ -18,7 +18,8 @@ class Shrinking(L.LightningModule):
         super().__init__()
         self.model = model
         # A plain object, so Lightning does not take it for a module; the gates are part of the model.
-        self.shrinker = pcs.attach_(model, example, pcs.ShrinkConfig(ratio=0.5, total_steps=steps))
+        self.shrinker = pcs.attach_(model, example, pcs.ShrinkConfig(total_steps=steps))
+        pcs.set_budget(self.shrinker, example, madds=0.5)
 
     def training_step(self, batch: tuple[Tensor, Tensor], index: int) -> Tensor:
         images, labels = batch

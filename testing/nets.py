@@ -563,7 +563,7 @@ class SigmoidBetween(Stem):
         return self.classify(F.relu(self.b(torch.sigmoid(self.a(x)))))
 
 
-@net(IMAGE, groups="c", refused=OUTPUT | {"b": "group_norm"})
+@net(IMAGE, groups="b c", refused=OUTPUT)
 class GroupNormed(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -36,9 +36,14 @@ LAYERS = (
     "data",
     "train",
     "report",
+    "sweep",
     "cli",
 )
 HEAVY = (
+    "torch",
+    "numpy",
+    "yaml",
+    "safetensors",
     "torchvision",
     "timm",
     "lightning",
@@ -135,11 +140,58 @@ def test_imports_go_downwards(path: Path) -> None:
         )
 
 
-def test_import_is_light() -> None:
-    code = f"import sys, pcshrink; print(*sorted(set({HEAVY!r}) & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+COMMON = " ".join(f"import pcshrink.common.{path.stem};" for path in (PACKAGE / "common").glob("[a-z]*.py"))
+MAIN = """
+import contextlib, io
+from pcshrink.cli.main import main
+with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
+    main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "allowed"),
+    [
+        ("import pcshrink", (), ()),
+        ("import pcshrink; dir(pcshrink); pcshrink.ShrinkError", (), ()),
+        (COMMON, (), ()),
+        (MAIN, ("--help",), ("typer",)),
+        (MAIN, ("train", "--help"), ("typer", "pydantic")),  # typer itself reads some types with pydantic
+        (MAIN, ("--version",), ("typer",)),
+    ],
+    ids=["import", "light name", "common", "help", "help of a command", "version"],
+)
+def test_start_is_light(code: str, words: tuple[str, ...], allowed: tuple[str, ...]) -> None:
+    show = f"import sys; print(*sorted(set({HEAVY!r}) & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{show}", *words], capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == []
+    assert set(done.stdout.split()) <= set(allowed)
+
+
+def test_packages_can_be_imported_in_any_order() -> None:
+    """Each one first in a process of its own: a circle of imports shows only from some of its members."""
+    names = sorted({"pcshrink." + path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in SOURCES})
+    names = [name for name in names if not name.rpartition(".")[2].startswith("_")]
+    code = f"""
+import importlib, os, traceback
+import torch
+for name in {names!r}:
+    child = os.fork()
+    if child == 0:
+        try:
+            importlib.import_module(name)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        print(name)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [], done.stderr
 
 
 @each_source()
@@ -166,6 +218,34 @@ def test_public_names_exist() -> None:
 
     assert len(set(pcshrink.__all__)) == len(pcshrink.__all__)
     assert [name for name in pcshrink.__all__ if not hasattr(pcshrink, name)] == []
+    assert set(pcshrink.__all__) <= set(dir(pcshrink))
+    everything: dict[str, object] = {}
+    exec("from pcshrink import *", everything)
+    assert set(pcshrink.__all__) <= set(everything)
+
+
+def test_type_checkers_see_the_names_that_exist_at_run_time() -> None:
+    import pcshrink
+
+    block = next(node for node in parse(PACKAGE / "__init__.py").body if isinstance(node, ast.If))
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    seen = {
+        alias.name: node.module.removeprefix("pcshrink.") for node in imports for alias in node.names if node.module
+    }
+    assert seen == pcshrink._HOMES
+    assert set(seen) == set(pcshrink.__all__)
+
+
+def test_packages_are_attributes() -> None:
+    code = "import sys, pcshrink; assert 'pcshrink.common' not in sys.modules; print(pcshrink.common.__name__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["pcshrink.common"], done.stderr
+    import pcshrink
+
+    assert {"measure", "methods", "train"} <= set(dir(pcshrink))
+    for name in ("nothing_like_this", "_private"):
+        with pytest.raises(AttributeError, match=f"module 'pcshrink' has no attribute '{name}'"):
+            getattr(pcshrink, name)
 
 
 def imports_of(node: ast.AST) -> list[str]:

@@ -366,3 +366,41 @@ def test_attaching_again_reuses_the_gates() -> None:
     small = pcs.compact(model, first.plan({g.name: torch.arange(g.channels) % 2 == 0 for g in first.groups}), EXAMPLE)
     third = pcs.attach_(small, EXAMPLE)
     assert [g.channels for g in third.groups] == [g.channels // 2 for g in first.groups]
+
+
+def test_a_loop_of_ones_own_meets_a_budget_and_settles() -> None:
+    """The loop of the README, from end to end."""
+    torch.manual_seed(0)
+    model, dense = small_net(), pcs.profile(small_net(), EXAMPLE[:1]).madds
+    shrinker = pcs.attach_(model, EXAMPLE, pcs.ShrinkConfig(total_steps=200, lr=0.05))
+    pcs.set_budget(shrinker, EXAMPLE, madds=0.4, gates="fold")
+    optimizer = sgd(shrinker)
+    train(model, shrinker, optimizer, MadeUpData(), 200)
+    plan = shrinker.plan()
+    small = pcs.compact(model, plan, EXAMPLE, gates="fold")
+    assert pcs.profile(small, EXAMPLE[:1]).madds == pytest.approx(0.4 * dense, rel=0.02)
+    later = pcs.transfer(optimizer, model, small, plan)
+    assert later.param_groups[0]["lr"] == optimizer.param_groups[0]["lr"]
+    for name, parameter in small.named_parameters():
+        assert later.state[parameter]["momentum_buffer"].shape == parameter.shape, name
+    data = MadeUpData(seed=5)
+    small.train()
+    for _ in range(60):
+        x, y = data.batch()
+        F.cross_entropy(small(x), y).backward()
+        later.step()
+        later.zero_grad()
+    assert accuracy(small) > 0.97
+
+
+@pytest.mark.parametrize(("budget", "message"), [
+    ({"madds": 2e9}, "no less than what the dense network costs"),
+    ({"madds": 1e-6}, "cannot be reached"),
+    ({"flops": 0.5}, "unknown budget flops"),
+    ({}, "give exactly one of madds"),
+    ({"latency": 0.5}, "needs the trainer"),
+])  # fmt: skip
+def test_an_impossible_budget_is_refused_at_once(budget: dict[str, float], message: str) -> None:
+    shrinker = pcs.attach_(small_net(), EXAMPLE)
+    with pytest.raises(pcs.ShrinkError, match=message):
+        pcs.set_budget(shrinker, EXAMPLE, **budget)

@@ -34,7 +34,7 @@ class VerificationError(ShrinkError, RuntimeError):
 
 
 class CheckpointError(ShrinkError, ValueError):
-    """A file on disk is missing, damaged, hostile or from another version."""
+    """A file on disk is missing, damaged, hostile, from another version, or cannot be written."""
 
 
 class DataError(ShrinkError, ValueError):

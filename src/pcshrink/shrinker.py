@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from pcshrink.config import MethodConfig
 from pcshrink.coupling.groups import Coupling
 from pcshrink.errors import CheckpointError, ConfigError, EmptyPlanError, PlanMismatchError, SalienceError
+from pcshrink.graph.foreign import forget_compiled
 from pcshrink.graph.model import unwrap
 from pcshrink.methods.base import Group, Method, Step
 from pcshrink.methods.registry import method_for
-from pcshrink.proof.discover import discover
 from pcshrink.surgery.cut import check_plan
-from pcshrink.surgery.gates import remove_gates_
+from pcshrink.surgery.gates import find_gates, remove_gates_
 from pcshrink.surgery.mask import mask_
 from pcshrink.surgery.plan import PrunePlan, make_plan
 
@@ -33,7 +33,8 @@ def attach_(model: nn.Module, example_input: Any, config: MethodConfig | None = 
 
     Args:
         model: Any module; it is changed in place.
-        example_input: A tensor, or a tuple of arguments, as the model's forward takes them.
+        example_input: A tensor, or a tuple of arguments, as the model's forward takes them. A list holds several such
+            examples, for code that branches on size or batch: every group is proven on all of them.
         config: The settings of a method; by default ``ShrinkConfig()``, the paper's method with half of the channels.
 
     Raises:
@@ -51,7 +52,7 @@ def attach_(model: nn.Module, example_input: Any, config: MethodConfig | None = 
         config = ShrinkConfig()
     method = method_for(config)
     base = method.prepare(unwrap(model), example_input)
-    coupling = discover(base, example_input, config, reads_input=method.Gate.READS_INPUT)
+    coupling = method.couple(base, example_input)
     shrinker = Shrinker(base, coupling, method)
     log.info("%d groups with %d channels can shrink, %d layers stay whole", len(coupling.groups),
              sum(g.channels for g in coupling.groups), len(coupling.refused))  # fmt: skip
@@ -61,6 +62,7 @@ def attach_(model: nn.Module, example_input: Any, config: MethodConfig | None = 
 def detach_(model: nn.Module) -> nn.Module:
     """Take every gate off again: the original model with its original state_dict keys, weights as trained."""
     remove_gates_(unwrap(model))
+    forget_compiled()
     return model
 
 
@@ -78,7 +80,7 @@ class Shrinker:
         self.model, self.coupling, self.method = model, coupling, method
         self.config: MethodConfig = method.config
         method.attach(model, coupling, _alignment(self.config))
-        self.refused = dict(coupling.refused)
+        self.refused = coupling.refused | method.refused
 
     @property
     def groups(self) -> list[Group]:
@@ -159,6 +161,11 @@ class Shrinker:
                 width = known[name].channels
                 message = f"keep[{name!r}] must mark at least one of {width} channels, got shape {flag.shape}"
                 raise PlanMismatchError(message)
+            if not (self.method.static or flag.all()):
+                message = (
+                    f"method {self.config.method} chooses for each input, so no channel can be cut for all of them"
+                )
+                raise ConfigError(message)
             flags[name] = flag
         shapes = {n: tuple(t.shape) for n, t in (*self.model.named_parameters(), *self.model.named_buffers())}
         return make_plan(self.coupling, shapes, self.method.sites, flags)
@@ -226,9 +233,11 @@ class Shrinker:
 def split_parameters(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     """Parameters for an optimizer: matrices with weight decay; biases, norms and other vectors without."""
     trained = [p for p in model.parameters() if p.requires_grad]
+    spared = {id(p) for gate in find_gates(model).values() if not gate.DECAYED for p in gate.parameters()}
+    decayed = [p.ndim > 1 and id(p) not in spared for p in trained]
     return [
-        {"params": [p for p in trained if p.ndim > 1], "weight_decay": weight_decay},
-        {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
+        {"params": [p for p, yes in zip(trained, decayed, strict=True) if yes], "weight_decay": weight_decay},
+        {"params": [p for p, yes in zip(trained, decayed, strict=True) if not yes], "weight_decay": 0.0},
     ]
 
 

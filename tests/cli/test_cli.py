@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+import typer
 import yaml
 
-from pcshrink import cli
+from pcshrink.cli.main import app, main
 from pcshrink.train.recipe.read import recipe_names
 from pcshrink.train.run import train
 from testing.training import TINY, tiny
@@ -20,7 +25,7 @@ from testing.training import TINY, tiny
 def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
     monkeypatch.setattr(sys, "argv", ["pcshrink", *words])
     with pytest.raises(SystemExit) as stop:
-        cli.main()
+        main()
     return int(stop.value.code or 0)
 
 
@@ -32,12 +37,92 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_help_needs_nothing_heavy() -> None:
-    heavy = {"lightning", "timm", "torchvision", "pydantic"}
-    code = f"import sys; from pcshrink import cli; print(*sorted({heavy} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+def commands(command: Any, *above: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command of the command line with the words that lead to it."""
+    yield above, command
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from commands(inner, *above, name)
+
+
+COMMANDS = dict(commands(typer.main.get_command(app)))
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join(words) or "pcshrink")
+def test_every_command_has_help(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert [each.name for each in COMMANDS[words].params if not getattr(each, "help", None)] == []
+    texts = []
+    for option in ("-h", "--help"):
+        assert call(monkeypatch, *words, option) == 0
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[1]
+    assert "-h, --help" in texts[0]
+
+
+def test_summaries_are_whole(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    call(monkeypatch, "--help")
+    listed = capsys.readouterr().out.partition("Commands:")[2].partition("Examples:")[0]
+    assert "..." not in listed
+
+
+def test_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(monkeypatch, "--version") == 0
+    assert capsys.readouterr().out == f"pcshrink {metadata.version('pcshrink')}\n"
+
+
+@pytest.mark.parametrize(
+    ("shell", "mark"), [("bash", "complete -o default"), ("zsh", "compdef"), ("fish", "--command")]
+)
+def test_shell_completion_can_be_installed(shell: str, mark: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pcshrink", "--show-completion", shell], capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == []
+    assert mark in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("tr", {"train"}),
+        ("train dig", {"digits"}),
+        ("recipes imagenet-vgg", {"imagenet-vgg16-b"}),
+        ("bench --runtime o", {"onnxruntime", "openvino"}),
+        ("widths --runtime c", {"compiled"}),
+        ("export x --format pt", {"pt2"}),
+        ("data cifar10 --source n", {"npm"}),
+        ("compare dig", {"digits"}),
+        ("ablate digits --table a", {"alpha"}),
+    ],
+)
+def test_shells_are_offered_words(
+    typed: str, offered: set[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("_PCSHRINK_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", f"pcshrink {typed}")
+    monkeypatch.setenv("COMP_CWORD", str(len(typed.split())))
+    call(monkeypatch)
+    assert set(capsys.readouterr().out.split()) == offered
+
+
+def test_a_missing_library_is_named_with_the_command_that_brings_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "lightning.fabric", None)
+    assert call(monkeypatch, "train", "digits", "--out", "/nowhere/at/all") == 2
+    assert re.search(r"needs lightning\.fabric; install it with `pip install .*\[train\]", capsys.readouterr().err)
+
+
+def test_a_folder_that_cannot_be_made_is_no_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert call(monkeypatch, "train", "digits", "--out", str(tmp_path / "file" / "out")) == 2
+    told = capsys.readouterr().err
+    assert "Not a directory" in told
+    assert len(told.splitlines()) == 1
 
 
 def test_recipes_are_listed_and_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,7 +178,7 @@ def test_train_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     ("words", "message"),
     [
         (["inspect", "resnet2"], "no model is called 'resnet2'; did you mean"),
-        (["inspect", "resnet20", "--input", "3,a"], "--input wants sizes such as 3,224,224"),
+        (["inspect", "resnet20", "--input", "3,a"], "--input wants whole numbers of at least 1 such as 3,224,224"),
         (["inspect", "resnet20", "--input", "4,32,32"], "does not run on"),
         (["inspect", "resnet20", "--ratio", "1.5"], "ratio must be a number above 0 and below 1"),
         (["train", "nope"], "there is no recipe or file 'nope'"),
@@ -117,7 +202,7 @@ def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PCSHRINK_DEBUG", "1")
     monkeypatch.setattr(sys, "argv", ["pcshrink", "recipes", "digit"])
     with pytest.raises(ValueError, match="did you mean digits"):
-        cli.main()
+        main()
 
 
 def test_unknown_options_are_refused_by_the_parser(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,12 +62,25 @@ def test_the_network_can_be_named(saved: Path) -> None:
     assert "bare" in text
 
 
+def test_a_runtime_of_your_own(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bench_runtime.py").write_text(
+        "def prepare(model, example, threads):\n    return lambda: model(example)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    words = ("bench", saved / "folded", saved / "gated", "--runtime", "bench_runtime:prepare", "--seconds", 0.02)
+    with pytest.raises(ShrinkError, match=r"is code of your own.*--trust"):
+        run(*words)
+    text = run(*words, "--trust", "--why")
+    assert "bench_runtime:prepare, batch 1" in text
+    assert "lost ms" in text
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("export", "folded", "--format", "tflite"), "--format must be one of"),
+        (("export", "folded", "--format", "tflite"), "unknown export format"),
         (("export", "folded", "--batch", "many"), "--batch"),
-        (("bench", "folded", "--runtime", "gpu"), "runtime must be one of"),
+        (("bench", "folded", "--runtime", "openvin"), "unknown runtime 'openvin', did you mean 'openvino'"),
         (("bench", "folded", "--why", "--seconds", "0.02"), "two models"),
         (("bench", "bare", "--dense"), "--model"),
         (("bench", "nothing"), "missing"),

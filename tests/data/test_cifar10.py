@@ -17,9 +17,10 @@ import numpy as np
 import pytest
 import torch
 
-from pcshrink.data import cifar10, load_dataset, prepare_cifar10
-from pcshrink.data.cifar10.prepare import load_cifar10
+from pcshrink.data import load_dataset, prepare_cifar10
+from pcshrink.data.cifar10 import prepare as preparing
 from pcshrink.data.cifar10.read import BATCHES
+from pcshrink.data.cifar10.stored import load_cifar10
 from pcshrink.data.cifar10.unpickle import read_pickled_batch
 from pcshrink.errors import DataError
 
@@ -101,7 +102,7 @@ def write_archive(path, files, inner="some-folder"):
 @pytest.fixture(autouse=True)
 def offline(monkeypatch, tmp_path):
     """Neither the official address nor npm answer, unless a test says so."""
-    monkeypatch.setattr(cifar10, "OFFICIAL_URL", "http://127.0.0.1:9/cifar.tar.gz")
+    monkeypatch.setattr(preparing, "OFFICIAL_URL", "http://127.0.0.1:9/cifar.tar.gz")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
 
 
@@ -132,7 +133,7 @@ def serve(monkeypatch):
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         servers.append(server)
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        monkeypatch.setattr(cifar10, "OFFICIAL_URL", f"http://127.0.0.1:{server.server_port}/cifar.tar.gz")
+        monkeypatch.setattr(preparing, "OFFICIAL_URL", f"http://127.0.0.1:{server.server_port}/cifar.tar.gz")
 
     yield start
     for server in servers:
@@ -219,13 +220,13 @@ class TestSources:
         assert capsys.readouterr().err == "CIFAR-10: reading a.tar.gz: done\nCIFAR-10: decoding: done\n"
 
     def test_plain_lines_of_long_work(self, tmp_path, capsys, monkeypatch, serve):
-        monkeypatch.setattr("pcshrink.data.progress._SECONDS_BETWEEN_LINES", 0.0)
+        monkeypatch.setattr("pcshrink.common.progress.SECONDS_BETWEEN_LINES", 0.0)
         archive = write_archive(tmp_path / "a.tar.gz", contents("binary"))
         serve(archive.read_bytes(), "none")
         prepare_cifar10(tmp_path, source="official", expected=EXPECTED)
         lines = capsys.readouterr().err
         assert "0.3 MB of an unknown total\n" in lines
-        assert "CIFAR-10: decoding: 5 of 6\n" in lines
+        assert "CIFAR-10: decoding: 5 of 6, about " in lines
 
     def test_a_bar_on_a_terminal(self, tmp_path, capsys, monkeypatch):
         archive = write_archive(tmp_path / "a.tar.gz", contents("binary"))
@@ -448,8 +449,22 @@ class TestPickles:
         ],
     )
     def test_nonsense(self, steps):
-        with pytest.raises(DataError, match="batch is not a CIFAR-10 batch in the Python format"):
+        with pytest.raises(DataError, match=r"batch (is not a CIFAR-10 batch|does not hold CIFAR-10)"):
             read_pickled_batch(b"\x80\x02" + steps, "batch")
+
+    @pytest.mark.filterwarnings("ignore:invalid escape sequence")  # in a text step that is refused right after
+    @pytest.mark.parametrize("form", ["python", "python3"])
+    def test_damaged_bytes_are_refused_or_read_as_something_else(self, form):
+        whole, draw = contents(form)["test_batch"], np.random.default_rng(1)
+        for _ in range(100):
+            content = bytearray(whole[: draw.integers(1, len(whole) + 1)] if draw.random() < 0.2 else whole)
+            for place in draw.integers(0, len(content), draw.integers(1, 4)):
+                content[place if draw.random() < 0.3 else place % 400] = draw.integers(0, 256)
+            try:
+                pixels, labels = read_pickled_batch(bytes(content), "batch")
+            except DataError:
+                continue
+            assert pixels.shape == (len(labels), 3072)
 
     def test_single_items(self):
         content = b"\x80\x02}" + python2_string(b"labels") + b"]K\x01as."

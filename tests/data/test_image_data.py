@@ -4,14 +4,14 @@ import pytest
 import torch
 
 from pcshrink.data import DATASETS, DataConfig, load_dataset
+from pcshrink.data.array_set import ArraySet
 from pcshrink.data.augment import Normalizer, crop_and_flip, cutout_
-from pcshrink.data.load import ArraySet
 from pcshrink.data.source import BatchOrder, derive_seed, split_evenly
 from pcshrink.errors import ConfigError, DataError
 
 pytestmark = pytest.mark.unit
 
-TINY = ArraySet(name="tiny", classes=("a", "b"), mean=(0.5,) * 3, std=(0.25,) * 3, padding=2, flip=True)
+TINY = ArraySet(name="tiny", classes=tuple(map(str, range(50))), mean=(0.5,) * 3, std=(0.25,) * 3, padding=2, flip=True)
 
 
 def tiny(rank=0, world_size=1, **options):

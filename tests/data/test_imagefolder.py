@@ -174,7 +174,7 @@ class TestErrors:
     )
     def test_missing_libraries(self, root, monkeypatch, module, message):
         monkeypatch.setitem(sys.modules, module, None)
-        with pytest.raises(DataError, match=f"image folders {message}.*pip install pcshrink"):
+        with pytest.raises(DataError, match=f"image folders {message}.*pip install .*train"):
             list(load(root).val.batches())
 
     def test_batch_larger_than_the_set(self, root):

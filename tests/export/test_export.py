@@ -12,7 +12,8 @@ from torch import nn
 import pcshrink as pcs
 from pcshrink.errors import ConfigError, VerificationError
 from pcshrink.export import export_onnx, export_openvino, export_pt2
-from pcshrink.runtime import onnx
+from pcshrink.graph import exporters
+from pcshrink.runtime.onnxruntime import onnx_runner, onnx_session
 from testing.checks import outputs, relative
 from testing.nets import CASES
 
@@ -30,7 +31,7 @@ def net(gates: str) -> tuple[nn.Module, torch.Tensor]:
 def runs(path: Path, model: nn.Module, example: torch.Tensor, batch: int) -> bool:
     inputs = torch.randn(batch, *example.shape[1:])
     expected = outputs(model.eval(), inputs)
-    return relative(expected, onnx.onnx_runner(path)([inputs])) < 1e-5
+    return relative(expected, onnx_runner(path)([inputs])) < 1e-5
 
 
 @pytest.mark.parametrize(("gates", "exporter"), [("keep", "dynamo"), ("keep", "legacy"), ("fold", "legacy")])
@@ -49,7 +50,7 @@ def test_onnx_with_any_batch(gates: str, exporter: str, tmp_path: Path) -> None:
 def test_onnx_with_a_fixed_batch(tmp_path: Path) -> None:
     model, example = net("fold")
     export_onnx(model, example, tmp_path / "m.onnx", batch=5, exporters=("legacy",))
-    session = onnx.onnx_session(tmp_path / "m.onnx", threads=1)
+    session = onnx_session(tmp_path / "m.onnx", threads=1)
     assert session.get_inputs()[0].shape[0] == 5
 
 
@@ -59,17 +60,17 @@ def test_the_second_exporter_steps_in_when_the_first_is_wrong(tmp_path: Path, mo
     def wrong(ready: nn.Module, example: Any, path: Path, dynamic: bool) -> None:
         with torch.no_grad():
             next(ready.parameters()).mul_(1.01)
-        onnx.write_legacy(ready, example, path, dynamic)
+        exporters.write_legacy(ready, example, path, dynamic)
         with torch.no_grad():
             next(ready.parameters()).div_(1.01)
 
     def broken(*_arguments: Any) -> None:
         raise RuntimeError("no such operator")
 
-    monkeypatch.setitem(onnx.EXPORTERS, "dynamo", wrong)
+    monkeypatch.setitem(exporters.EXPORTERS, "dynamo", wrong)
     assert export_onnx(model, example, tmp_path / "m.onnx").exporter == "legacy"
     before = (tmp_path / "m.onnx").read_bytes()
-    monkeypatch.setitem(onnx.EXPORTERS, "legacy", broken)
+    monkeypatch.setitem(exporters.EXPORTERS, "legacy", broken)
     with pytest.raises(VerificationError, match=r"dynamo: .*does not agree.*legacy: .*no such operator"):
         export_onnx(model, example, tmp_path / "m.onnx")
     assert (tmp_path / "m.onnx").read_bytes() == before

@@ -203,11 +203,11 @@ POOLS: dict[str, Callable[[Tensor], Tensor]] = {
 @pytest.mark.parametrize(("convention", "extra"), [("layers", 0), ("paper", 3 * 64 + 8 + 2 * 8 + 8 + 4 + 4)])
 def test_generators_are_counted_and_told_apart(convention: Any, extra: int, pool: str) -> None:
     cost = profile(Gated(POOLS[pool]), image(2, 3, 8, 8), convention)
-    assert cost.generator_madds == 3 * 8 + 8 * 4 + extra
-    assert cost.generator_params == 3 * 8 + 8 + 16 + 8 * 4 + 4
-    assert cost.generator_mem_access == 3 * 8 + 8 * 4
-    assert cost.madds - cost.generator_madds == row(cost, "conv").madds
-    assert "generators" in cost.summary()
+    assert cost.gate_madds == 3 * 8 + 8 * 4 + extra
+    assert cost.gate_params == 3 * 8 + 8 + 16 + 8 * 4 + 4
+    assert cost.gate_mem_access == 3 * 8 + 8 * 4
+    assert cost.madds - cost.gate_madds == row(cost, "conv").madds
+    assert "of these the gates" in cost.summary()
 
 
 @pytest.mark.parametrize("change", ["train", "frozen", "double", "bfloat16", "channels_last", "meta", "compiled"])

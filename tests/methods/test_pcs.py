@@ -14,10 +14,11 @@ from pcshrink.methods import select
 from pcshrink.methods.pcs import rules as schedule
 from pcshrink.methods.pcs.config import ShrinkConfig
 from pcshrink.methods.pcs.gate import SalienceGate
-from pcshrink.methods.pcs.generator import SalienceGenerator, hidden_width, pool
+from pcshrink.methods.pcs.generator import SalienceGenerator, hidden_width
 from pcshrink.methods.pcs.kernels import Tap, gated_batch_norm
 from pcshrink.methods.pcs.rules import keep_mask, shrinking_loss
 from pcshrink.methods.pcs.units import Units
+from pcshrink.methods.pooling import pool
 from pcshrink.shrinker import attach_
 from pcshrink.surgery.gate import GateSpec
 
@@ -85,9 +86,11 @@ def test_rate_grows_with_the_square_and_then_stays() -> None:
 
 @pytest.mark.parametrize("steps", [300, 15_000])
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_a_strength_carries_an_entry_equally_far_whatever_the_length(steps: int, momentum: float) -> None:
+def test_what_a_strength_adds_to_the_papers_rate_carries_an_entry_equally_far_whatever_the_length(
+    steps: int, momentum: float
+) -> None:
     """Gradient descent with momentum on lambda(t) * hardsigmoid(z), written as a loop without the sigmoid's ends."""
-    base = schedule.base_rate(1.0, steps, lr=0.1, momentum=momentum)
+    base = schedule.base_rate(1.0, steps, lr=0.1, momentum=momentum) - schedule.PAPER_RATE
     z, velocity = 0.0, 0.0
     for step in range(steps):
         velocity = momentum * velocity + schedule.rate(base, step, steps) / 6

@@ -240,8 +240,8 @@ def test_vit_learns_digits_while_it_shrinks() -> None:
         "vit_tiny_patch16_224", pretrained=False, img_size=16, patch_size=4, in_chans=1, embed_dim=48, depth=2,
         num_heads=4, num_classes=10,
     )  # fmt: skip
-    config = pcs.ShrinkConfig(ratio=0.5, total_steps=300, lr=0.05, momentum=0.9)
-    shrinker = pcs.attach_(model, images[:2], config)
+    shrinker = pcs.attach_(model, images[:2], pcs.ShrinkConfig(total_steps=300, lr=0.05, momentum=0.9))
+    pcs.set_budget(shrinker, images[:2], madds=0.6, gates="fold")
     assert len(heads_of(shrinker)) == 2
     optimizer = torch.optim.SGD(shrinker.param_groups(weight_decay=1e-4), lr=0.05, momentum=0.9)
     model.train()
@@ -253,10 +253,8 @@ def test_vit_learns_digits_while_it_shrinks() -> None:
         shrinker.step()
     plan = shrinker.plan()
     small = pcs.compact(model, plan, images[:2], gates="fold").eval()
-    kept = {name: len(channels) / plan.sizes[name] for name, channels in plan.groups.items()}
-    assert set(kept.values()) == {0.5}
     with torch.no_grad():
         error = float((small(test_images).argmax(1) != test_labels).float().mean())
     assert error < 0.2
     madds = [pcs.profile(net, images[:1]).madds for net in (pcs.detach_(model), small)]
-    assert madds[1] < 0.6 * madds[0]
+    assert madds[1] == pytest.approx(0.6 * madds[0], rel=0.02)

@@ -69,7 +69,7 @@ def save(
         model_class=f"{type(base).__module__}.{type(base).__qualname__}",
         input_shape=None if input_shape is None else tuple(int(n) for n in input_shape),
         metrics=_plain(metrics or {}, "metrics"),
-        versions=_versions(),
+        versions=versions(),
         tied=tied,
         volatile=volatile(base),
         frozen=frozen(base),
@@ -129,7 +129,8 @@ def _plain(value: Mapping[str, Any], what: str) -> dict[str, Any]:
     return copied
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """The versions of Python and of the libraries that a result depends on."""
     found = {"python": platform.python_version()}
     for library in LIBRARIES:
         try:

@@ -14,6 +14,7 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
+from pcshrink.common.files import sync_folder, write_new
 from pcshrink.errors import CheckpointError
 
 RECORD = "pcshrink.json"
@@ -88,11 +89,11 @@ def replace_artifact(folder: Path, record: bytes, weights: bytes, digest: str) -
             target = folder / RECORD
             new_record = _write(folder, record)
             new_weights.replace(pending(folder, digest))
-            sync(folder)
+            sync_folder(folder)
             new_record.replace(folder / RECORD)
-            sync(folder)
+            sync_folder(folder)
             pending(folder, digest).replace(folder / WEIGHTS)
-            sync(folder)
+            sync_folder(folder)
     except OSError as error:
         message = f"{target} cannot be written: {error}. What was saved there before is unchanged."
         raise CheckpointError(message) from error
@@ -102,10 +103,7 @@ def replace_artifact(folder: Path, record: bytes, weights: bytes, digest: str) -
 
 def _write(folder: Path, data: bytes) -> Path:
     path = folder / f"{TEMPORARY}{os.getpid()}-{secrets.token_hex(4)}"
-    with path.open("xb") as handle:
-        handle.write(data)
-        handle.flush()
-        os.fsync(handle.fileno())
+    write_new(path, data)
     return path
 
 
@@ -126,13 +124,3 @@ def _sweep(folder: Path) -> None:
     with contextlib.suppress(OSError):
         for stray in folder.glob(f"{TEMPORARY}{os.getpid()}-*"):
             stray.unlink()
-
-
-def sync(folder: Path) -> None:
-    """Make renames in a folder last through a power cut, where the system can."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

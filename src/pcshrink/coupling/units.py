@@ -89,11 +89,19 @@ class Value:
 
 @dataclass
 class AttributeFix:
-    """``module.attribute`` (or one item of it) counts these units, so it changes when some of them leave."""
+    """``module.attribute`` (or one item of it) counts these units, so it changes when some of them leave.
+
+    With ``shared`` it is this number divided by their count.
+    """
 
     module: str
     attribute: str
     units: Ids
+    shared: float | None = None
+
+    def value(self, count: int) -> int | float:
+        """What the attribute becomes when so many of the units are left."""
+        return count if self.shared is None else self.shared / count
 
 
 class Ledger:
@@ -109,6 +117,7 @@ class Ledger:
         self.writers: dict[str, Ids] = {}  # module -> units of its output channels
         self.readers: dict[str, Ids] = {}  # module -> units of its input channels
         self.gates: dict[Site, tuple[Ids, int, Origin]] = {}  # site -> units on its axis, axis, generator input
+        self.averaged: list[tuple[Site, Ids]] = []  # units that a gate's generator takes the mean over, once it is used
 
     def parameter(self, name: str, tensor: Tensor) -> Value:
         """Give every axis of a parameter or buffer its own units."""

@@ -1,15 +1,28 @@
-"""Image data for training: `load_dataset` gives deterministic, resumable, shardable batches."""
+"""Image data for training: `load_dataset` gives deterministic, resumable, shardable batches.
 
-from pcshrink.data.cifar10.prepare import prepare_cifar10
-from pcshrink.data.config import DataConfig
-from pcshrink.data.folder_scan import check_images
-from pcshrink.data.load import DATASETS, load_dataset
-from pcshrink.data.source import Batch, EvalSource, ImageData, TrainSource
+Nothing heavy is imported until it is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pcshrink.data.array_set import ArraySet
+    from pcshrink.data.cifar10.prepare import prepare_cifar10
+    from pcshrink.data.config import DataConfig
+    from pcshrink.data.folder_scan import check_images
+    from pcshrink.data.load import load_dataset
+    from pcshrink.data.registry import DATASETS, DataSet
+    from pcshrink.data.source import Batch, EvalSource, ImageData, TrainSource
 
 __all__ = [
     "DATASETS",
+    "ArraySet",
     "Batch",
     "DataConfig",
+    "DataSet",
     "EvalSource",
     "ImageData",
     "TrainSource",
@@ -17,3 +30,25 @@ __all__ = [
     "load_dataset",
     "prepare_cifar10",
 ]
+
+_HOMES = {
+    "DATASETS": "registry",
+    "ArraySet": "array_set",
+    "Batch": "source",
+    "DataConfig": "config",
+    "DataSet": "registry",
+    "EvalSource": "source",
+    "ImageData": "source",
+    "TrainSource": "source",
+    "check_images": "folder_scan",
+    "load_dataset": "load",
+    "prepare_cifar10": "cifar10.prepare",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first asked for."""
+    if name not in _HOMES:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,13 +1,14 @@
 """How batches are made: one frozen set of options for every data set."""
 
 import dataclasses
+from collections.abc import Collection
 from typing import Literal
 
 from pcshrink.config import BY_RUN
 from pcshrink.errors import ConfigError
 
-_ARRAYS_ONLY = ("padding", "cutout")
-_FOLDER_ONLY = ("image_size", "resize_size", "rand_augment", "interpolation")
+# What only some data sets can act on; each says which of these have an effect on it.
+SPECIAL_OPTIONS = ("padding", "cutout", "image_size", "resize_size", "rand_augment", "interpolation")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,16 +76,20 @@ class DataConfig:
             msg = f"{name} must be at least {least}, got {value}"
             raise ConfigError(msg)
 
-    def refuse_options_without_effect(self, dataset: str, *, folder: bool) -> None:
-        """Complain about options that were set although `dataset` has no use for them.
+    def refuse_options_without_effect(self, dataset: str, effective: Collection[str]) -> None:
+        """Complain about special options that were set although `dataset` has no use for them.
+
+        Args:
+            dataset: Its name.
+            effective: The special options it acts on.
 
         Raises:
             ConfigError: Such an option is not at its default.
         """
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
-        for name in _ARRAYS_ONLY if folder else _FOLDER_ONLY:
-            if getattr(self, name) != defaults[name]:
-                value = getattr(self, name)
+        for name in SPECIAL_OPTIONS:
+            value = getattr(self, name)
+            if name not in effective and value != defaults[name]:
                 msg = f"{name} has no effect on the data set {dataset!r}; remove it (got {value!r})"
                 raise ConfigError(msg)
 

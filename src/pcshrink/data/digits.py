@@ -11,15 +11,13 @@ import importlib.resources
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+
+from pcshrink.data.array_set import Arrays, ArraySet
 
 DIGITS_SIZE = 16
-DIGITS_CLASSES = tuple("0123456789")
-DIGITS_MEAN = (0.3054,)
-DIGITS_STD = (0.3186,)
 
 
-def load_digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def load_digits() -> Arrays:
     """Return train images, train labels, test images and test labels.
 
     The originals have 8 x 8 pixels of 17 grey levels. They are enlarged to 16 x 16 (bilinear) so that a
@@ -38,3 +36,8 @@ def load_digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
     enlarged = F.interpolate(raw[:, None].float(), size=(DIGITS_SIZE, DIGITS_SIZE), mode="bilinear")
     images = enlarged.mul_(255 / 16).round_().to(torch.uint8)
     return images[~test], labels[~test], images[test], labels[test]
+
+
+DIGITS = ArraySet(
+    name="digits", classes=tuple("0123456789"), mean=(0.3054,), std=(0.3186,), padding=1, flip=False
+).data_set(lambda root: load_digits(), description="1797 handwritten digits that come with the package")

@@ -7,7 +7,7 @@ import urllib.request
 from http.client import HTTPException
 from pathlib import Path
 
-from pcshrink.data.progress import track
+from pcshrink.common.progress import track
 from pcshrink.errors import DataError
 
 _CHUNK = 1 << 18

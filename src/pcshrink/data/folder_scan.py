@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pcshrink.data.progress import track
+from pcshrink.common.install import install_hint
+from pcshrink.common.progress import track
 from pcshrink.errors import DataError
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def open_image(path: str) -> "Image | BrokenImage":
     try:
         from PIL import Image
     except ImportError as error:
-        msg = "image folders need Pillow and torchvision; install them with `pip install pcshrink[train]`"
+        msg = f"image folders need Pillow and torchvision; install them with {install_hint('PIL')}"
         raise DataError(msg) from error
     try:
         with Image.open(path) as image:
@@ -140,11 +141,11 @@ def _scan_split(folder: Path) -> ImageFiles:
     labels: list[int] = []
     empty = []
     for label, name in enumerate(classes):
-        found = sorted(_images_below(folder / name))
-        if not found:
+        images = sorted(_images_below(folder / name))
+        if not images:
             empty.append(name)
-        paths += found
-        labels += [label] * len(found)
+        paths += images
+        labels += [label] * len(images)
     if empty:
         what = "there are no images at all in" if not paths else "there are classes without images in"
         msg = (

@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from pcshrink.common.install import install_hint
 from pcshrink.data.augment import Normalizer
 from pcshrink.data.config import DataConfig
 from pcshrink.data.folder_scan import BrokenImage, ImageFiles, open_image, scan_folder, usable_cores
+from pcshrink.data.registry import DataSet
 from pcshrink.data.source import Batch, BatchOrder, ImageData, derive_seed, split_evenly
 from pcshrink.errors import DataError
 
@@ -70,11 +72,20 @@ def load_folder(
     )
 
 
+FOLDER = DataSet(
+    name="folder",
+    load=load_folder,
+    needs_root=True,
+    options=("image_size", "resize_size", "rand_augment", "interpolation"),
+    description="images of your own: root/train/CLASS/* and root/val/CLASS/*",
+)
+
+
 def _transforms() -> Any:
     try:
         from torchvision.transforms import v2
     except ImportError as error:
-        msg = "image folders need torchvision; install it with `pip install pcshrink[train]`"
+        msg = f"image folders need torchvision; install it with {install_hint('torchvision')}"
         raise DataError(msg) from error
     return v2
 

@@ -1,8 +1,35 @@
-"""Models for other runtimes, each compared with the model it came from before its file gets its name."""
+"""Models for other runtimes, each compared with the model it came from before its file gets its name.
 
-from pcshrink.export.agree import ExportReport
-from pcshrink.export.onnx import export_onnx
-from pcshrink.export.openvino import export_openvino
-from pcshrink.export.pt2 import export_pt2
+Writing only: what runs models is in ``runtime``. Nothing heavy is imported until it is used.
+"""
 
-__all__ = ["ExportReport", "export_onnx", "export_openvino", "export_pt2"]
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pcshrink.export.agree import ExportReport
+    from pcshrink.export.onnx import export_onnx
+    from pcshrink.export.openvino import export_openvino
+    from pcshrink.export.pt2 import export_pt2
+    from pcshrink.export.registry import EXPORT_FORMATS, ExportFormat
+
+__all__ = ["EXPORT_FORMATS", "ExportFormat", "ExportReport", "export_onnx", "export_openvino", "export_pt2"]
+
+_HOMES = {
+    "EXPORT_FORMATS": "registry",
+    "ExportFormat": "registry",
+    "ExportReport": "agree",
+    "export_onnx": "onnx",
+    "export_openvino": "openvino",
+    "export_pt2": "pt2",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first asked for."""
+    if name not in _HOMES:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

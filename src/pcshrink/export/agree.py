@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from pcshrink.errors import ConfigError, ShrinkError, VerificationError
+from pcshrink.errors import ConfigError, VerificationError
+from pcshrink.export.fold_norms import fold_norms
 from pcshrink.graph.model import evaluation, run, tensors
 from pcshrink.proof.verify import difference
-from pcshrink.surgery.fold_norms import fold_norms
 
 Batch = int | Literal["dynamic"] | None
 INPUTS = 256
@@ -32,7 +29,7 @@ class ExportReport:
 
     Attributes:
         path: The file.
-        format: ``onnx``, ``pt2`` or ``openvino``.
+        format: The name of the format, for example ``onnx``.
         exporter: What made it; for ONNX ``dynamo`` or ``legacy``.
         inputs: Number of inputs it was compared on.
         difference: Largest difference of any output, relative to the largest output.
@@ -151,19 +148,3 @@ def _same_top(expected: list[Tensor], got: list[Tensor]) -> int:
     best = first.max(1, keepdim=True).values
     right = (best - chosen <= TIE * float(first.abs().max())).flatten(1)
     return int(right.all(1).sum())
-
-
-@contextlib.contextmanager
-def staged(path: str | Path) -> Iterator[Path]:
-    """A temporary name beside the target, which takes its place only if nothing was raised."""
-    target = Path(path)
-    temporary = target.with_name(f".{target.stem}-{os.getpid()}-{secrets.token_hex(3)}{target.suffix}")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        yield temporary
-        temporary.replace(target)
-    except OSError as error:
-        message = f"{target} cannot be written: {error}"
-        raise ShrinkError(message) from error
-    finally:
-        temporary.unlink(missing_ok=True)

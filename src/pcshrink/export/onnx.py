@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from pcshrink.errors import ShrinkError, VerificationError
-from pcshrink.export.agree import INPUTS, Batch, ExportReport, agree, prepare, staged
+from pcshrink.common.files import staged
+from pcshrink.errors import VerificationError
+from pcshrink.export.agree import Batch, ExportReport, agree, prepare
+from pcshrink.export.registry import ExportFormat
+from pcshrink.graph.exporters import FOR_DEPLOYMENT, write_onnx
 from pcshrink.graph.model import unwrap
-from pcshrink.runtime.common import quiet, require
-from pcshrink.runtime.onnx import EXPORTERS, onnx_runner
+from pcshrink.runtime.onnxruntime import onnx_runner
+from pcshrink.runtime.optional import require
 
 
 def export_onnx(
@@ -20,7 +24,7 @@ def export_onnx(
     path: str | Path,
     *,
     batch: Batch = None,
-    exporters: tuple[str, ...] = ("dynamo", "legacy"),
+    exporters: Sequence[str] = FOR_DEPLOYMENT,
 ) -> ExportReport:
     """Write an ONNX file that was proven to give the model's outputs.
 
@@ -41,25 +45,24 @@ def export_onnx(
     require("onnx", "onnxscript", "onnxruntime")
     base = unwrap(model)
     ready, example, norm_error = prepare(base, example_input, batch)
-    reasons = []
-    for name in exporters:
-        try:
-            with staged(path) as temporary:
-                with quiet():
-                    EXPORTERS[name](ready, example, temporary, batch == "dynamic")
-                    require("onnx").checker.check_model(str(temporary))
-                inputs, worst, share = agree(base, onnx_runner(temporary, threads=1), example, batch)
-                size = temporary.stat().st_size
-            break
-        except Exception as error:  # exporters raise anything; every reason is shown below
-            text = " ".join(str(error).split())
-            reasons.append(f"{name}: {type(error).__name__}: {text[:400]}")
-            if isinstance(error, ShrinkError) and not isinstance(error, VerificationError):
-                raise
-    else:
-        message = f"{path} was not written: no exporter gave a model that agrees on {INPUTS} inputs. "
-        raise VerificationError(message + "; ".join(reasons))
+
+    def judge(file: Path) -> tuple[int, float, float]:
+        require("onnx").checker.check_model(str(file))
+        return agree(base, onnx_runner(file, threads=1), example, batch)
+
+    try:
+        with staged(path) as temporary:
+            dynamic = batch == "dynamic"
+            name, judgement = write_onnx(ready, example, temporary, exporters=exporters, use=judge, dynamic=dynamic)
+            size = temporary.stat().st_size
+    except VerificationError as error:
+        message = f"{path} was not written: {error}"
+        raise VerificationError(message) from error
+    inputs, worst, share = judgement
     return ExportReport(
         path=Path(path), format="onnx", exporter=name, inputs=inputs, difference=worst,
         top1_equal=share, norm_error=norm_error, bytes=size,
     )  # fmt: skip
+
+
+ONNX = ExportFormat(name="onnx", write=export_onnx, suffix=".onnx", description="ONNX, judged in onnxruntime")

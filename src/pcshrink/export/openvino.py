@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from pcshrink.errors import ConfigError, ShrinkError
+from pcshrink.common.files import staged
+from pcshrink.errors import ConfigError
 from pcshrink.export.agree import Batch, ExportReport, agree, prepare
 from pcshrink.export.onnx import export_onnx
+from pcshrink.export.registry import ExportFormat
+from pcshrink.graph.exporters import quiet
 from pcshrink.graph.model import unwrap
-from pcshrink.runtime.common import require
-from pcshrink.runtime.openvino import convert, openvino_runner
+from pcshrink.runtime.openvino import openvino_runner
+from pcshrink.runtime.optional import require
 
 
 def export_openvino(model: nn.Module, example_input: Any, path: str | Path, *, batch: Batch = None) -> ExportReport:
@@ -31,34 +32,26 @@ def export_openvino(model: nn.Module, example_input: Any, path: str | Path, *, b
         VerificationError: What was exported does not agree.
         ConfigError: openvino is not installed, or the path does not end in ``.xml``.
     """
-    require("openvino")
+    library = require("openvino")
     target = Path(path)
     if target.suffix != ".xml":
         message = f"an OpenVINO model is an .xml file, got {target}"
         raise ConfigError(message)
     base = unwrap(model)
     _, example, norm_error = prepare(base, example_input, batch)
-    with _folder_beside(target) as folder:
-        source, made = folder / "model.onnx", folder / target.name
+    with staged(target) as made, tempfile.TemporaryDirectory(dir=made.parent) as scratch:
+        source = Path(scratch) / "model.onnx"
         first = export_onnx(base, example_input, source, batch=batch)
-        convert(source, made)
+        with quiet():
+            library.save_model(library.convert_model(str(source)), str(made), compress_to_fp16=False)
         inputs, worst, share = agree(base, openvino_runner(made, threads=1), example, batch)
-        parts = [made.with_suffix(".bin"), made]
-        size = sum(part.stat().st_size for part in parts)
-        for part in parts:  # the .xml comes last: a model is there only when its weights are
-            part.replace(target.with_name(part.name))
+        size = sum(part.stat().st_size for part in (made, made.with_suffix(".bin")))
     return ExportReport(
         path=target, format="openvino", exporter=f"openvino from {first.exporter} onnx", inputs=inputs,
         difference=worst, top1_equal=share, norm_error=norm_error, bytes=size,
     )  # fmt: skip
 
 
-@contextlib.contextmanager
-def _folder_beside(target: Path) -> Iterator[Path]:
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{target.stem}-", dir=target.parent) as folder:
-            yield Path(folder)
-    except OSError as error:
-        message = f"{target} cannot be written: {error}"
-        raise ShrinkError(message) from error
+OPENVINO = ExportFormat(
+    name="openvino", write=export_openvino, suffix=".xml", description="OpenVINO, from a proven ONNX file"
+)

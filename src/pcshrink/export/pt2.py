@@ -9,11 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from pcshrink.common.files import staged
 from pcshrink.errors import ShrinkError, VerificationError
-from pcshrink.export.agree import Batch, ExportReport, agree, prepare, staged
+from pcshrink.export.agree import Batch, ExportReport, agree, prepare
+from pcshrink.export.registry import ExportFormat
+from pcshrink.graph.exporters import dynamic_shapes, quiet
 from pcshrink.graph.model import call_arguments, tensors, unwrap
-from pcshrink.runtime.common import quiet
-from pcshrink.runtime.onnx import dynamic_shapes
 
 
 def export_pt2(model: nn.Module, example_input: Any, path: str | Path, *, batch: Batch = None) -> ExportReport:
@@ -63,3 +64,6 @@ class _Runner:
         filled = tree_map(lambda leaf: left.pop(0) if isinstance(leaf, Tensor) else leaf, self.example)
         args, kwargs = call_arguments(filled)
         return tensors(self.module(*args, **kwargs))
+
+
+PT2 = ExportFormat(name="pt2", write=export_pt2, suffix=".pt2", description="torch.export archive, read back")

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_iter, tree_map
 
+CONV1D = "transformers.pytorch_utils.Conv1D"
+
 
 def call_arguments(example_input: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Turn what a user passes as ``example_input`` into positional and keyword arguments."""
@@ -40,6 +42,11 @@ def unwrap(model: nn.Module) -> nn.Module:
             return model
 
 
+def is_linear(module: nn.Module | None) -> bool:
+    """Whether a module is a linear layer, which reads and writes the last axis; GPT-2's is called Conv1D."""
+    return isinstance(module, nn.Linear) or f"{type(module).__module__}.{type(module).__qualname__}" == CONV1D
+
+
 def duplicate(model: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module:
     """A deep copy. Modules carry a dozen empty dictionaries each; making new ones here takes most of the time away."""
     memo = {} if memo is None else memo
@@ -47,6 +54,8 @@ def duplicate(model: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module
         for value in vars(module).values():
             if type(value) in (dict, OrderedDict) and not value:
                 memo[id(value)] = type(value)()
+            elif isinstance(value, Tensor) and value.grad_fn is not None:  # a weight that hooks computed while training
+                memo.setdefault(id(value), value.detach().clone())
     return copy.deepcopy(model, memo)
 
 

@@ -1,7 +1,7 @@
 """Record one concrete forward pass as a flat list of ATen operations.
 
 A dispatch-mode recording sees every operation that really runs, with the parameters as the very objects the
-model holds. It needs no symbolic tracing, so data-dependent control flow, custom modules and scripted parts are all
+model holds. It needs no symbolic tracing, so data-dependent control flow and custom modules are all
 recorded alike, at the price of one forward pass.
 """
 
@@ -11,16 +11,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pcshrink.errors import TraceError
+from pcshrink.graph.derived import weight_hooks
 from pcshrink.graph.model import describe, evaluation, first_line, run
 
 
 @dataclass
 class Op:
-    """One operation, or one module boundary (``func is None``: entering; ``leaving``: its output is known)."""
+    """One operation, or one module boundary (``func is None``).
+
+    Boundaries: ``hooks``, the module's own hooks run next; plain, it is entered, and ``out`` has the weights that its
+    hooks computed; ``leaving``, its output is known.
+    """
 
     func: Any
     args: tuple[Any, ...]
@@ -28,6 +34,7 @@ class Op:
     out: Any
     module: str
     leaving: bool = False
+    hooks: bool = False
 
 
 @dataclass
@@ -37,6 +44,7 @@ class Graph:
     ops: list[Op] = field(default_factory=list)
     outputs: Any = None
     called: set[str] = field(default_factory=set)
+    training: bool = False
 
 
 class _Recorder(TorchDispatchMode):
@@ -53,11 +61,18 @@ class _Recorder(TorchDispatchMode):
         self.graph.ops.append(Op(func, args, kwargs, out, self.stack[-1]))
         return out
 
+    def before(self, name: str) -> Callable[..., None]:
+        def hook(module: nn.Module, args: tuple[Any, ...]) -> None:
+            self.graph.ops.append(Op(None, (), {}, None, name, hooks=True))
+
+        return hook
+
     def enter(self, name: str) -> Callable[..., None]:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            computed = {h.name: getattr(module, h.name) for h in weight_hooks(module)}
             self.graph.called.add(name)
             self.stack.append(name)
-            self.graph.ops.append(Op(None, args, kwargs, None, name))
+            self.graph.ops.append(Op(None, args, kwargs, computed, name))
 
         return hook
 
@@ -81,10 +96,14 @@ def record(model: nn.Module, example_input: Any, *, training: bool = False) -> G
     Raises:
         TraceError: The model does not run on this input.
     """
-    graph = Graph()
+    graph = Graph(training=training)
     recorder = _Recorder(graph)
     handles = []
     for name, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            continue  # they take no hooks, so their operations count as those of the module around them
+        if module._forward_pre_hooks:
+            handles.append(module.register_forward_pre_hook(recorder.before(name), prepend=True))
         handles.append(module.register_forward_pre_hook(recorder.enter(name), with_kwargs=True))
         handles.append(module.register_forward_hook(recorder.leave(name)))
     try:

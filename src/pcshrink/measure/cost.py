@@ -18,7 +18,7 @@ from pcshrink.measure.cost_rules import Count, count, kernel_size, op_name
 from pcshrink.measure.result import Convention, LayerCost, Profile
 
 GATE = "pcs_gate"
-KINDS = ("conv", "linear", "matmul", "recurrent", "norm", "activation", "pool", "generator")
+KINDS = ("conv", "linear", "matmul", "recurrent", "norm", "activation", "pool", "gate")
 
 
 def profile(
@@ -77,8 +77,8 @@ def _batch_size(graph: Graph, example_input: Any) -> int:
         first = next(iter(first.values())) if isinstance(first, dict) else first[0]
     if isinstance(first, list) and first and all(isinstance(item, Tensor) for item in first):
         return len(first)
-    found = tensors(example_input)
-    batch = int(found[0].shape[0]) if found and found[0].dim() > 1 else 1
+    inputs = tensors(example_input)
+    batch = int(inputs[0].shape[0]) if inputs and inputs[0].dim() > 1 else 1
     convs = (op for op in graph.ops if op_name(op) == "convolution")
     conv = next(convs, None)
     return batch if batch and (conv is None or conv.args[0].shape[0] % batch == 0) else 1
@@ -155,7 +155,7 @@ class _Ledger:
             for pooled in [self.pooled.pop(s) for s in sources if s in self.pooled]:
                 if pooled.counted is not None:
                     pooled.counted.scaled_madds -= pooled.size
-                self.sums.setdefault((before + GATE, "generator"), _Sum()).scaled_madds += pooled.size
+                self.sums.setdefault((before + GATE, "gate"), _Sum()).scaled_madds += pooled.size
         elif name in ("mean", "sum"):
             self.pooled[_storage(op.out)] = _Pooled(op.args[0].numel(), entry)
         elif name in ("mul", "div", "_to_copy") and sources[0] in self.pooled:
@@ -221,7 +221,7 @@ class _Ledger:
 
 
 def _kind(name: str, kind: str) -> str:
-    return "generator" if GATE in name.split(".") else kind
+    return "gate" if GATE in name.split(".") else kind
 
 
 def _row(name: str, kind: str, params: int, madds: int, access: int, shape: tuple[int, ...]) -> LayerCost:

@@ -96,9 +96,9 @@ def kernel_size(kernel: Tensor) -> int:
 
 
 def _first(out: Any) -> Tensor:
-    found = out if isinstance(out, Tensor) else out[0]
-    assert isinstance(found, Tensor)
-    return found
+    first = out if isinstance(out, Tensor) else out[0]
+    assert isinstance(first, Tensor)
+    return first
 
 
 def _convolution(op: Op, constant: IsConstant) -> Count:

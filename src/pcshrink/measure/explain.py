@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import nn
 
+from pcshrink.common.tables import text_table
 from pcshrink.graph.model import unwrap
 from pcshrink.measure.layers import Layer, LayerTable, layers_of
 from pcshrink.surgery.gates import remove_gates_
@@ -98,16 +99,18 @@ def _reason(before: Layer, after: Layer, old: float, new: float, ratio: float) -
 
 def table_of(changes: list[LayerChange], most: int = 12) -> str:
     """The layers that lost the most, as text."""
-    width = max([len(change.name) for change in changes[:most]] + [5])
-    lines = [f"{'layer':{width}}  in x out            madds    time  lost ms  why"]
-    for change in changes[:most]:
-        widths = "{}x{} -> {}x{}".format(*change.before, *change.after)
-        time = change.after_ms / change.before_ms
-        lines.append(
-            f"{change.name:{width}}  {widths:18}  {change.madds_ratio:5.2f}  {time:6.2f}  {change.lost_ms:7.3f}  "
-            f"{change.reason}".rstrip()
-        )
-    return "\n".join(lines)
+    rows = [
+        [
+            change.name,
+            "{}x{} -> {}x{}".format(*change.before, *change.after),
+            f"{change.madds_ratio:.2f}",
+            f"{change.after_ms / change.before_ms:.2f}",
+            f"{change.lost_ms:.3f}",
+            change.reason,
+        ]
+        for change in changes[:most]
+    ]
+    return text_table(rows, "<<>>><", head=["layer", "in x out", "madds", "time", "lost ms", "why"])
 
 
 def overheads(changes: list[LayerChange], whole_ms: Mapping[str, float]) -> str:

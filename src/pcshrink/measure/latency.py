@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
+from pcshrink.common.tables import text_table
 from pcshrink.errors import ConfigError
 from pcshrink.graph.model import tensors
 from pcshrink.measure.timing import Ratio, interleave, median_interval, paired_ratio
-from pcshrink.runtime.run import Runtime, check_runtime, ready, use_threads
+from pcshrink.runtime.registry import RuntimeLike
+from pcshrink.runtime.run import check_runtime, ready, use_threads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,19 +70,17 @@ class Comparison:
     def table(self) -> str:
         """One line for each model; ratios are against the first."""
         names = list(self.results)
-        width = max(map(len, names))
-        lines = [f"{'':{width}}  median ms  [99 % interval]       x {names[0]}"]
-        for name, found in self.results.items():
+        rows = []
+        for name, timed in self.results.items():
             ratio = "" if name == names[0] else str(self.ratio(name, names[0]))
-            interval = f"[{found.low_ms:.3f}, {found.high_ms:.3f}]"
-            lines.append(f"{name:{width}}  {found.median_ms:9.3f}  {interval:20}  {ratio}".rstrip())
-        return "\n".join(lines)
+            rows.append([name, f"{timed.median_ms:.3f}", f"[{timed.low_ms:.3f}, {timed.high_ms:.3f}]", ratio])
+        return text_table(rows, "<><", head=["model", "median ms", "99 % interval", f"x {names[0]}"])
 
 
 def latency(
     model: nn.Module,
     example_input: Any,
-    runtime: Runtime = "eager",
+    runtime: RuntimeLike = "eager",
     *,
     threads: int | None = None,
     seconds: float = 1.0,
@@ -91,7 +92,7 @@ def latency(
     Args:
         model: Any module.
         example_input: A tensor, or a tuple of arguments; its batch size is what is measured.
-        runtime: "eager", "compiled", "onnxruntime" or "openvino".
+        runtime: "eager", "compiled", "onnxruntime" or "openvino", a name that was registered, or a ``Runtime``.
         threads: How many threads to use; None: as many as torch uses now.
         seconds: About how long to measure.
 
@@ -100,8 +101,8 @@ def latency(
 
     Example:
         >>> import torch
-        >>> found = latency(torch.nn.Linear(4, 4), torch.rand(1, 4), seconds=0.01)
-        >>> 0 < found.low_ms <= found.median_ms <= found.high_ms
+        >>> time = latency(torch.nn.Linear(4, 4), torch.rand(1, 4), seconds=0.01)
+        >>> 0 < time.low_ms <= time.median_ms <= time.high_ms
         True
     """
     return compare({"model": model}, example_input, runtime, threads=threads, seconds=seconds).results["model"]
@@ -110,19 +111,21 @@ def latency(
 def compare(
     models: Mapping[str, nn.Module],
     example_input: Any,
-    runtime: Runtime = "eager",
+    runtime: RuntimeLike = "eager",
     *,
     threads: int | None = None,
     seconds: float = 2.0,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Comparison:
     """Time several models on the same input, in turns.
 
     Args:
         models: Name -> model.
         example_input: A tensor, or a tuple of arguments, that all of them take.
-        runtime: "eager", "compiled", "onnxruntime" or "openvino".
+        runtime: "eager", "compiled", "onnxruntime" or "openvino", a name that was registered, or a ``Runtime``.
         threads: How many threads to use; None: as many as torch uses now.
         seconds: About how long to measure each.
+        clock: What to time with; ``timing.clock_for`` gives the one for a busy machine.
 
     Raises:
         ConfigError: The runtime is unknown or not installed.
@@ -130,16 +133,16 @@ def compare(
     if not models:
         message = "there is no model to time"
         raise ConfigError(message)
-    check_runtime(runtime)
+    place = check_runtime(runtime)
     batch = next((len(t) for t in tensors(example_input) if t.ndim), 1)
     with use_threads(threads) as count:
-        calls = {name: ready(model, example_input, runtime, count) for name, model in models.items()}
-        times = interleave(calls, seconds)
+        calls = {name: ready(model, example_input, place, count) for name, model in models.items()}
+        times = interleave(calls, seconds, clock=clock)
     results = {}
     for name, taken in times.items():
         median, low, high = (1e3 * value for value in median_interval(taken))
         results[name] = Latency(
-            median_ms=median, low_ms=low, high_ms=high, runtime=runtime,
+            median_ms=median, low_ms=low, high_ms=high, runtime=place.name,
             threads=count, batch=batch, rounds=len(taken),
         )  # fmt: skip
     return Comparison(results=results, times=times)

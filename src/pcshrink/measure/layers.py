@@ -10,9 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from pcshrink.errors import ConfigError
+from pcshrink.graph.derived import stored_as
 from pcshrink.graph.model import evaluation, run
 from pcshrink.measure.timing import clock_for, interleave, settled
-from pcshrink.runtime.run import Runtime, check_runtime, ready, use_threads
+from pcshrink.runtime.registry import RuntimeLike
+from pcshrink.runtime.run import check_runtime, ready, use_threads
 from pcshrink.surgery.plan import PrunePlan
 
 CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -75,8 +77,8 @@ def narrowed(layers: dict[str, list[Layer]], plan: PrunePlan) -> dict[str, list[
 
 
 def _narrow(layer: Layer, name: str, plan: PrunePlan) -> Layer:
-    kept = plan.tensors.get(f"{name}.weight", {})
-    groups = plan.attributes.get(name, {}).get("groups", layer.groups)
+    kept = next((plan.tensors[stored] for stored in stored_as(name) if stored in plan.tensors), {})
+    groups = int(plan.attributes.get(name, {}).get("groups", layer.groups))
     width_out = len(kept[0]) if 0 in kept else layer.width_out
     width_in = groups * (len(kept[1]) if 1 in kept else layer.width_in // layer.groups)
     axis = len(layer.input_shape) - 1 if layer.kind == "Linear" else 1
@@ -131,12 +133,14 @@ class LayerTable:
         seconds: About how long to measure each layer.
     """
 
-    def __init__(self, runtime: Runtime = "onnxruntime", threads: int | None = None, seconds: float = 0.04) -> None:
-        check_runtime(runtime)
-        if runtime == "compiled":
-            message = 'single layers are not timed with runtime="compiled", which would compile each; use "eager"'
+    def __init__(self, runtime: RuntimeLike = "onnxruntime", threads: int | None = None, seconds: float = 0.04) -> None:
+        self.runtime = check_runtime(runtime)
+        if not self.runtime.by_layer:
+            message = (
+                f'single layers are not timed with runtime="{self.runtime.name}", which is slow to start; use "eager"'
+            )
             raise ConfigError(message)
-        self.runtime, self.threads, self.seconds = runtime, threads, seconds
+        self.threads, self.seconds = threads, seconds
         self.times: dict[Layer, float] = {}
 
     def measure(self, layers: Iterable[Layer]) -> None:
@@ -149,8 +153,8 @@ class LayerTable:
                 str(number): ready(layer.build("cpu"), torch.randn(layer.input_shape), self.runtime, threads)
                 for number, layer in enumerate(missing)
             }
-            found = interleave(calls, self.seconds, clock=clock_for(threads))
-        self.times |= {layer: settled(found[str(n)]) for n, layer in enumerate(missing)}
+            taken = interleave(calls, self.seconds, clock=clock_for(threads))
+        self.times |= {layer: settled(taken[str(n)]) for n, layer in enumerate(missing)}
 
     def total(self, layers: dict[str, list[Layer]]) -> float:
         """The sum over a model's layers, in seconds."""

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from pcshrink.common.tables import text_table
+
 Convention = Literal["layers", "paper"]
 
 
@@ -16,7 +18,7 @@ class LayerCost:
     Attributes:
         name: Module name; empty for the model itself.
         kind: ``conv``, ``linear``, ``matmul``, ``recurrent``, ``norm``, ``activation``, ``pool``, ``input``,
-            ``other`` (parameters no counted operation uses), or ``generator`` for everything inside a gate.
+            ``other`` (parameters no counted operation uses), or ``gate`` for everything inside a gate.
         params: Parameters the layer owns; one that several layers share counts at the first.
         madds: Multiply-adds.
         mem_access: Kernel and output feature map, in numbers (not bytes), Eq. 16. The vector a classifier
@@ -38,8 +40,8 @@ class Profile:
 
     Attributes:
         convention: How it was counted, ``layers`` or ``paper``; belongs into every table made from this.
-        madds: Multiply-adds of one sample, generators included.
-        mem_access: Memory access of one sample (Eq. 16), generators included.
+        madds: Multiply-adds of one sample, gates included.
+        mem_access: Memory access of one sample (Eq. 16), gates included.
         params: Parameters of the model, each once, whether trained, frozen or unused.
         batch_size: How many samples the example held; divided out of all counts.
         layers: One row for each layer and kind, in the order they ran.
@@ -53,22 +55,22 @@ class Profile:
     layers: list[LayerCost] = field(repr=False)
 
     @property
-    def generator_madds(self) -> int:
-        """The part of ``madds`` that the salience generators cause."""
-        return self._generators(lambda row: row.madds)
+    def gate_madds(self) -> int:
+        """The part of ``madds`` that the gates cause."""
+        return self._gates(lambda row: row.madds)
 
     @property
-    def generator_mem_access(self) -> int:
-        """The part of ``mem_access`` that the salience generators cause."""
-        return self._generators(lambda row: row.mem_access)
+    def gate_mem_access(self) -> int:
+        """The part of ``mem_access`` that the gates cause."""
+        return self._gates(lambda row: row.mem_access)
 
     @property
-    def generator_params(self) -> int:
-        """The part of ``params`` that the salience generators hold."""
-        return self._generators(lambda row: row.params)
+    def gate_params(self) -> int:
+        """The part of ``params`` that the gates hold."""
+        return self._gates(lambda row: row.params)
 
-    def _generators(self, value: Callable[[LayerCost], int]) -> int:
-        return sum(value(row) for row in self.layers if row.kind == "generator")
+    def _gates(self, value: Callable[[LayerCost], int]) -> int:
+        return sum(value(row) for row in self.layers if row.kind == "gate")
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain data, ready for JSON."""
@@ -77,9 +79,9 @@ class Profile:
             "madds": self.madds,
             "mem_access": self.mem_access,
             "params": self.params,
-            "generator_madds": self.generator_madds,
-            "generator_mem_access": self.generator_mem_access,
-            "generator_params": self.generator_params,
+            "gate_madds": self.gate_madds,
+            "gate_mem_access": self.gate_mem_access,
+            "gate_params": self.gate_params,
             "batch_size": self.batch_size,
         }
         rows = [asdict(row) | {"output_shape": list(row.output_shape)} for row in self.layers]
@@ -91,10 +93,10 @@ class Profile:
             f"{_millions(self.madds)} madds, {_millions(self.mem_access)} mem_access, "
             f"{_millions(self.params)} params for one sample ({self.convention} convention)"
         )
-        if self.generator_params:
-            madds, access = _millions(self.generator_madds), _millions(self.generator_mem_access)
-            params = _millions(self.generator_params)
-            text += f"; of these the generators {madds} madds, {access} mem_access, {params} params"
+        if self.gate_params:
+            madds, access = _millions(self.gate_madds), _millions(self.gate_mem_access)
+            params = _millions(self.gate_params)
+            text += f"; of these the gates {madds} madds, {access} mem_access, {params} params"
         return text
 
     def table(self) -> str:
@@ -112,19 +114,11 @@ class Profile:
             for row in self.layers
         ]
         total = ["total", "", "", f"{self.params:,}", f"{self.madds:,}", f"{self.mem_access:,}"]
-        widths = [max(map(len, column)) for column in zip(head, *body, total, strict=True)]
-        rule = ["-" * width for width in widths]
-        lines = [_line(cells, widths) for cells in (head, rule, *body, rule, total)]
-        return "\n".join([*lines, self.summary()])
+        return text_table(body, "<<<>", head=head, total=total) + "\n" + self.summary()
 
     def __str__(self) -> str:
         """The table."""
         return self.table()
-
-
-def _line(cells: list[str], widths: list[int]) -> str:
-    sides = "<<<>>>"
-    return "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(cells, sides, widths, strict=True)).rstrip()
 
 
 def _millions(number: int) -> str:

@@ -10,8 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from pcshrink.common.tables import text_table
 from pcshrink.measure.timing import clock_for, interleave
-from pcshrink.runtime.run import Runtime, ready, use_threads
+from pcshrink.runtime.registry import RuntimeLike
+from pcshrink.runtime.run import check_runtime, ready, use_threads
 
 WIDTHS = (64, 60, 56, 52, 48, 45, 44, 40, 37, 36, 32)
 PASSES = 8
@@ -35,14 +37,15 @@ class Staircase:
     runtime: str
 
     def __str__(self) -> str:
-        """Width and time, one a line."""
+        """Time by width as a table, and what follows."""
         best = min(self.nanoseconds.values())
-        rows = [f"{w:4} channels  {ns:6.1f} ns / 1000 madds  {ns / best:5.2f}" for w, ns in self.nanoseconds.items()]
-        return "\n".join([*rows, f"align: {self.align} ({self.runtime})"])
+        rows = [[str(width), f"{ns:.1f}", f"{ns / best:.2f}"] for width, ns in self.nanoseconds.items()]
+        table = text_table(rows, ">", head=["channels", "ns / 1000 madds", "x best"])
+        return f"{table}\nalign: {self.align} ({self.runtime})"
 
 
 def measure_staircase(
-    runtime: Runtime = "onnxruntime", *, threads: int | None = None, size: int = 28, seconds: float = 0.4
+    runtime: RuntimeLike = "onnxruntime", *, threads: int | None = None, size: int = 28, seconds: float = 0.4
 ) -> Staircase:
     """Time a stack of 3x3 convolutions at several widths, in turns.
 
@@ -52,29 +55,28 @@ def measure_staircase(
         size: Height and width of the feature map.
         seconds: About how long to measure each width.
     """
+    place = check_runtime(runtime)
     with use_threads(threads) as count, torch.random.fork_rng(devices=[]):
-        calls = {
-            str(width): ready(_stack(width), torch.randn(1, width, size, size), runtime, count) for width in WIDTHS
-        }
+        calls = {str(width): ready(_stack(width), torch.randn(1, width, size, size), place, count) for width in WIDTHS}
         best = _least_times(calls, seconds, clock_for(count))
     nanoseconds = {width: 1e12 * best[str(width)] / (4 * 9 * width * width * size * size) for width in WIDTHS}
-    return Staircase(nanoseconds=nanoseconds, align=choose(nanoseconds), runtime=runtime)
+    return Staircase(nanoseconds=nanoseconds, align=choose(nanoseconds), runtime=place.name)
 
 
 def _least_times(calls: dict[str, Any], seconds: float, clock: Callable[[], float]) -> dict[str, float]:
     """The least time of each; measured again as long as a pass still finds a time that is clearly less."""
     best = {name: min(taken) for name, taken in interleave(calls, seconds / 2, clock=clock).items()}
     for _ in range(PASSES):
-        found = {name: min(taken) for name, taken in interleave(calls, seconds / 2, clock=clock).items()}
-        settled = all(found[name] > 0.97 * best[name] for name in calls)
-        best = {name: min(found[name], best[name]) for name in calls}
+        least = {name: min(taken) for name, taken in interleave(calls, seconds / 2, clock=clock).items()}
+        settled = all(least[name] > 0.97 * best[name] for name in calls)
+        best = {name: min(least[name], best[name]) for name in calls}
         if settled:
             break
     return best
 
 
 @functools.cache
-def measure_alignment(runtime: Runtime = "onnxruntime", threads: int | None = None) -> int:
+def measure_alignment(runtime: RuntimeLike = "onnxruntime", threads: int | None = None) -> int:
     """The alignment that suits this machine and runtime, measured once in a process; about three seconds."""
     return measure_staircase(runtime, threads=threads).align
 
@@ -89,7 +91,7 @@ def choose(nanoseconds: dict[int, float]) -> int:
     steps: dict[int, list[float]] = {}
     for width, ns in nanoseconds.items():
         steps.setdefault(max(m for m in MULTIPLES if width % m == 0), []).append(ns)
-    means = {multiple: sum(found) / len(found) for multiple, found in steps.items()}
+    means = {multiple: sum(times) / len(times) for multiple, times in steps.items()}
     good, best = MULTIPLES[-1], min(means.values())
     for multiple in sorted(means, reverse=True):  # down the stairs until one is worse
         if means[multiple] > TOLERANCE * best:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from dataclasses import replace
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -19,55 +19,14 @@ from torch import Tensor, nn
 from pcshrink.config import MethodConfig, Metric
 from pcshrink.coupling.groups import ChannelGroup, Coupling
 from pcshrink.errors import ConfigError
+from pcshrink.methods.context import ActivityTarget, Step, Target
 from pcshrink.methods.select import count, lowest
+from pcshrink.proof.discover import discover
 from pcshrink.surgery.gate import Gate, GateSpec
 from pcshrink.surgery.gates import add_gates_, find_gates
 from pcshrink.surgery.plan import GateSite, gate_sites
 
 C = TypeVar("C", bound=MethodConfig)
-
-
-@dataclass(frozen=True)
-class Step:
-    """What is known at one training step; everything may be missing in a loop of the user's own.
-
-    Attributes:
-        images: The batch.
-        labels: Its labels.
-        scores: What the network made of it.
-        loss: The task loss.
-    """
-
-    images: Tensor | None = None
-    labels: Tensor | None = None
-    scores: Tensor | None = None
-    loss: Tensor | None = None
-
-
-class Target(Protocol):
-    """A limit on what the compact network may cost, as a method sees it."""
-
-    @property
-    def dense(self) -> float:
-        """What the network costs before anything leaves."""
-        ...
-
-    @property
-    def limit(self) -> float:
-        """What it may cost in the end."""
-        ...
-
-    def cost(self, keep: Mapping[str, float]) -> float:
-        """What the network costs when the groups keep so many channels; groups not named stay whole."""
-        ...
-
-    def widths(self, scores: Mapping[str, Tensor] | None = None) -> dict[str, int]:
-        """Widths that meet the limit: the same share of every group, or by the scores of the channels."""
-        ...
-
-    def floors(self, ratio: float) -> dict[str, int]:
-        """The fewest channels each group may keep: a share of it, less where the limit cannot be met otherwise."""
-        ...
 
 
 class Group:
@@ -122,13 +81,16 @@ class Method(Generic[C]):
         static: The mask is the same for all inputs, so channels can be cut out.
         unit: What a mask entry stands for.
         starts_from: What the source of the method starts from.
-        budget_by: How a budget is set.
+        budget_by: How a budget is set; "none; " and the knob there is instead, where it cannot be.
+        needs: What the method has beyond the common recipe: "teacher", "two stages", "pretrained weights".
         reference: Where the method was published.
         gates: Module name -> gate.
         groups: The groups, in the order of the coupling.
         sites: Place of each gate -> how it is built and the units of its channels.
+        refused: Layers that the method itself leaves whole -> why.
         align: What kept widths are multiples of.
         steps: Steps taken in the shrinking phase.
+        pushed: What the newest loss weighed, before its weight (the paper's R).
     """
 
     Config: ClassVar[type[MethodConfig]] = MethodConfig
@@ -138,6 +100,7 @@ class Method(Generic[C]):
     unit: ClassVar[str] = "channel of a group"
     starts_from: ClassVar[str] = "dense weights"
     budget_by: ClassVar[str] = "widths of the groups"
+    needs: ClassVar[tuple[str, ...]] = ()
     reference: ClassVar[str] = ""
 
     def __init__(self, config: C) -> None:
@@ -147,17 +110,37 @@ class Method(Generic[C]):
         self.gates: dict[str, Gate] = {}
         self.groups: list[Group] = []
         self.sites: dict[Any, GateSite] = {}
+        self.refused: dict[str, str] = {}
         self.align = 1
         self.steps = 0
+        self.pushed = 0.0
 
     @classmethod
     def summary(cls) -> str:
         """The first line of the method's description."""
         return (cls.__doc__ or "").strip().split("\n", 1)[0]
 
+    @classmethod
+    def takes_budget(cls) -> bool:
+        """Whether a budget can be set."""
+        return not cls.budget_by.startswith("none")
+
     def prepare(self, model: nn.Module, example_input: Any) -> nn.Module:
         """Change layers before groups are found; the model itself by default."""
         return model
+
+    def couple(self, model: nn.Module, example_input: Any) -> Coupling:
+        """Find the groups, by default those that can be cut, proven.
+
+        Raises:
+            NoSitesError: There are none, or a pattern matches nothing.
+            TraceError: The model does not run on the example input.
+        """
+        return discover(model, example_input, self.config, reads_input=self.Gate.READS_INPUT)
+
+    def places(self, coupling: Coupling) -> dict[Any, GateSite]:
+        """Where gates go, by default where the groups need them."""
+        return gate_sites(coupling)
 
     def gate_spec(self, spec: GateSpec) -> GateSpec:
         """Make a plain gate one of this method's kind."""
@@ -171,7 +154,7 @@ class Method(Generic[C]):
             site: entry._replace(
                 spec=present[entry.spec.module].spec if entry.spec.module in present else self.gate_spec(entry.spec)
             )
-            for site, entry in gate_sites(coupling).items()
+            for site, entry in self.places(coupling).items()
         }
         gates = add_gates_(model, [entry.spec for entry in self.sites.values()])
         self.gates = {site.module: gates[site.module] for site in self.sites}
@@ -218,6 +201,19 @@ class Method(Generic[C]):
         """A budget is to be met. By default the same share of every group goes."""
         self.aim(target.widths())
 
+    def set_activity_target(self, target: ActivityTarget) -> None:
+        """A budget is to be met by a method whose mask depends on the input.
+
+        Raises:
+            ConfigError: The method has no setting that a budget could be met by.
+        """
+        setting = self.budget_by.partition("; ")[2] or "remove"
+        message = (
+            f"method {self.config.method} takes no budget: what an input costs falls out of the training; "
+            f"{setting} instead of shrink.budget"
+        )
+        raise ConfigError(message)
+
     @property
     def priced_by(self) -> Metric | None:
         """Which cost of a channel the method wants to know; None for none."""
@@ -233,12 +229,19 @@ class Method(Generic[C]):
         """What is added to the task loss after a training forward pass; None for nothing."""
         return None
 
+    def adds_loss(self, phase: str) -> bool:
+        """Whether ``loss`` is added in this phase: ``warmup``, ``shrink`` or ``settle``."""
+        return phase == "shrink"
+
     def after_step(self, *, pushing: bool = True) -> None:
         """An optimizer step was taken; ``pushing`` in the shrinking phase."""
         self.steps += int(pushing)
 
     def after_epoch(self, progress: float) -> None:
         """An epoch of the shrinking phase is over; ``progress`` is the share of the phase that is."""
+
+    def after_settling_epoch(self, progress: float) -> None:
+        """An epoch of the settling phase is over; ``progress`` is the share of the phase that is."""
 
     def forget_pass(self) -> None:
         """The newest forward pass was bad (not finite): let nothing of it remain."""
@@ -275,6 +278,10 @@ class Method(Generic[C]):
         """What to tell about the method after an epoch."""
         return {}
 
+    def concerns(self) -> list[str]:
+        """What may go wrong with these settings, to be said before anything is trained."""
+        return []
+
     def diagnosis(self) -> str:
         """Why nothing would leave, and what to do about it."""
         return f"method {self.config.method} keeps every channel; ask for narrower groups by ratio or aim()"
@@ -288,3 +295,6 @@ class Method(Generic[C]):
         self.steps = int(state["steps"])
         known = {g.name for g in self.groups}
         self.aim({name: int(width) for name, width in state["widths"].items() if name in known})
+
+
+__all__ = ["ActivityTarget", "Group", "Method", "Step", "Target"]

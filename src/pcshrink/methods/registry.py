@@ -17,8 +17,21 @@ BUILT_IN: dict[str, str] = {
     "lasso": "lasso:Lasso",
     "random": "controls:Random",
     "scratch": "controls:Scratch",
+    "fbs": "fbs:FBS",
+    "manidp": "manidp:ManiDP",
+    "cgnet": "cgnet:CGNet",
+    "dgc": "dgc:DGC",
+    "mil": "mil:MIL",
 }
-GATES: dict[str, str] = {"salience": "pcs.gate"}  # kind of gate -> the module that brings it, for saved networks
+# Kind of gate -> the module that brings it, for saved networks.
+GATES: dict[str, str] = {
+    "salience": "pcs.gate",
+    "fbs": "fbs",
+    "manidp": "manidp",
+    "cgnet": "cgnet",
+    "dgc": "dgc",
+    "mil": "mil",
+}
 _REGISTERED: dict[str, type[Method[Any]]] = {}
 
 

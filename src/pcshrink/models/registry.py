@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from torch import nn
 
+from pcshrink.common.registry import find_code
 from pcshrink.errors import ConfigError
 from pcshrink.models import own
 
@@ -150,18 +149,11 @@ def _from_timm(name: str, pretrained: bool) -> tuple[Callable[..., Any], dict[st
 
 
 def _from_code(spec: str, pretrained: bool) -> tuple[Callable[..., Any], dict[str, Any]]:
-    where, _, name = spec.partition(":")
-    here = str(Path.cwd())
-    sys.path.append(here)
     try:
-        builder: Any = importlib.import_module(where)
-        for part in name.split("."):
-            builder = getattr(builder, part)
-    except (ImportError, AttributeError, ValueError) as error:
-        message = f"cannot find {spec!r}: {error}. A model is given as {FORMS}"
+        builder = find_code(spec)
+    except ConfigError as error:
+        message = f"{error}. A model is given as {FORMS}"
         raise ConfigError(message) from error
-    finally:
-        sys.path.remove(here)
     if not callable(builder):
         message = f"{spec!r} must be a class or function that gives a model, got {type(builder).__name__}"
         raise ConfigError(message)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from torch import nn
 
 from pcshrink.errors import ConfigError
+from pcshrink.graph.examples import examples_of
 from pcshrink.graph.model import unwrap
 from pcshrink.proof.verify import check
 from pcshrink.surgery.cut import apply_plan
@@ -24,7 +25,7 @@ def compact(
     Args:
         model: The model the plan was made for, with or without its gates; it is left untouched.
         plan: What stays.
-        example_input: A tensor, or a tuple of arguments, for the proof.
+        example_input: A tensor, or a tuple of arguments, for the proof; a list of such examples proves it on all.
         gates: "keep" the salience generators, or "fold" the running salience into the layers so that none is left.
 
     Returns:
@@ -43,5 +44,6 @@ def compact(
     if gates == "fold":
         fold_gates_(small)
     around = functools.partial(masked, base, plan, constant=gates == "fold")
-    check(base, small, example_input, ("the masked model", "the compact model"), around)
+    for example in examples_of(base, example_input):
+        check(base, small, example, ("the masked model", "the compact model"), around)
     return small

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import fnmatch
-from collections.abc import Iterable
+import logging
+import time
+import warnings
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from torch import nn
@@ -13,13 +17,18 @@ from pcshrink.config import MethodConfig
 from pcshrink.coupling.groups import Coupling, conclude
 from pcshrink.coupling.units import Ledger
 from pcshrink.coupling.walk import Walk
-from pcshrink.errors import NoSitesError, TraceError
+from pcshrink.errors import NoSitesError, ShrinkError, ShrinkWarning, TraceError
+from pcshrink.graph.examples import examples_of
+from pcshrink.graph.foreign import check_copies, check_ordinary, forget_compiled
+from pcshrink.graph.model import first_line
 from pcshrink.graph.record import record
 from pcshrink.proof.choices import chooses
 from pcshrink.proof.prove import prove
 from pcshrink.surgery.attention import adapted
 from pcshrink.surgery.gates import find_gates, remove_gates_
 
+log = logging.getLogger(__name__)
+NOT_UNDERSTOOD = "could not be analysed"
 LAYERS = (nn.Linear, nn.modules.conv._ConvNd)
 
 
@@ -27,8 +36,8 @@ def discover(model: nn.Module, example_input: Any, config: MethodConfig, *, read
     """The groups of a model that can shrink, proven unless the settings say otherwise.
 
     Args:
-        model: Any module.
-        example_input: A tensor, or a tuple of arguments.
+        model: Any module; it is left as it was.
+        example_input: A tensor, a tuple or a dict of arguments, or a list of such examples: the groups hold for all.
         config: Which layers to leave alone, and whether to prove.
         reads_input: The gates read the mean input of their layers, so what that mean is taken over must stay.
 
@@ -36,13 +45,19 @@ def discover(model: nn.Module, example_input: Any, config: MethodConfig, *, read
         NoSitesError: No group is left, or a pattern matches nothing.
         TraceError: The model does not run on the example input.
     """
+    check_ordinary(model)
+    forget_compiled()
     if find_gates(model):  # shrinking goes on: look at the network without the gates it has already
         model = copy.deepcopy(model)
         remove_gates_(model)
-    with adapted(model.modules()):
-        coupling, choosing = _couple(model, example_input, config, reads_input)
+    examples = examples_of(model, example_input)
+    check_copies(model, examples[0])
+    with adapted(model.modules()), _typed(model):
+        coupling, paths, choosing = _couple(model, examples, config, reads_input)
         if config.prove:
-            coupling = prove(model, coupling, example_input, choosing=choosing)
+            coupling = prove(model, coupling, examples, paths, choosing=choosing)
+    for note in coupling.notes:
+        warnings.warn(note, ShrinkWarning, stacklevel=3)
     if not coupling.groups:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in list(coupling.refused.items())[:8])
         message = f"nothing in this model can shrink. {reasons or 'It has no convolution or linear layer.'}"
@@ -50,17 +65,40 @@ def discover(model: nn.Module, example_input: Any, config: MethodConfig, *, read
     return coupling
 
 
-def _couple(model: nn.Module, example_input: Any, config: MethodConfig, reads_input: bool) -> tuple[Coupling, bool]:
-    """The groups, and whether the model makes choices that its outputs may hide."""
-    excluded = _excluded(model, config)
+@contextlib.contextmanager
+def _typed(model: nn.Module) -> Iterator[None]:
+    """Whatever a model does that nobody thought of ends in an error that says so, with a way out."""
+    try:
+        yield
+    except ShrinkError:
+        raise
+    except Exception as error:
+        message = (
+            f"{type(model).__name__} {NOT_UNDERSTOOD}: {type(error).__name__}: {first_line(error)}. Attach to the part "
+            "of it that is to shrink (a submodule with an example of its own input), and please report the model."
+        )
+        raise TraceError(message) from error
+
+
+def _couple(
+    model: nn.Module, examples: list[Any], config: MethodConfig, reads_input: bool
+) -> tuple[Coupling, list[list[str]], bool]:
+    """The groups, the operations that run on each example, and whether the model makes choices that may hide much."""
+    excluded = excluded_layers(model, config)
     walk = Walk(model, Ledger(), reads_input=reads_input)
-    graph = record(model, example_input)
-    walk.follow(graph)
-    called = set(graph.called)
+    called, paths, choosing = set[str](), [], False
+    for example in examples:
+        started = time.perf_counter()
+        graph = record(model, example)
+        log.info("recorded %d operations in %.1f s", len(graph.ops), time.perf_counter() - started)
+        walk.follow(graph)
+        called |= graph.called
+        paths.append([op.func._schema.name for op in graph.ops if op.func is not None])
+        choosing = choosing or any(chooses(op) for op in graph.ops)
     idle = [n for n, m in model.named_modules() if isinstance(m, LAYERS) and n not in called]
     if idle:  # auxiliary heads and the like run in training mode only
-        called |= _follow_training(model, walk, example_input)
-    return conclude(walk, called, excluded), any(chooses(op) for op in graph.ops)
+        called |= _follow_training(model, walk, examples[0])
+    return conclude(walk, called, excluded), paths, choosing
 
 
 def _follow_training(model: nn.Module, walk: Walk, example_input: Any) -> set[str]:
@@ -74,8 +112,12 @@ def _follow_training(model: nn.Module, walk: Walk, example_input: Any) -> set[st
     return graph.called
 
 
-def _excluded(model: nn.Module, config: MethodConfig) -> dict[str, str]:
-    """Module name -> reason, from the include, exclude and ratio patterns."""
+def excluded_layers(model: nn.Module, config: MethodConfig) -> dict[str, str]:
+    """Module name -> reason, from the include, exclude and ratio patterns.
+
+    Raises:
+        NoSitesError: A pattern matches nothing.
+    """
     layers = [n for n, m in model.named_modules() if isinstance(m, LAYERS)]
     excluded: dict[str, str] = {}
     for pattern in config.exclude:

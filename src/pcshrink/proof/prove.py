@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import logging
+import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,102 +16,150 @@ from pcshrink.coupling.groups import ChannelGroup, Coupling
 from pcshrink.coupling.units import Flags
 from pcshrink.errors import TraceError, VerificationError
 from pcshrink.graph.model import describe, duplicate
+from pcshrink.proof.paths import unproven_paths
 from pcshrink.proof.verify import check, compare, outputs_of
-from pcshrink.surgery.attention import owner_of
 from pcshrink.surgery.cut import apply_plan
 from pcshrink.surgery.mask import masked
-from pcshrink.surgery.plan import PrunePlan, gate_sites, make_plan
+from pcshrink.surgery.plan import gate_sites, make_plan
+
+MOST_TRIALS = 100  # a trial costs two forward passes
+log = logging.getLogger(__name__)
 
 
-def prove(model: nn.Module, coupling: Coupling, example_input: Any, *, choosing: bool = False) -> Coupling:
+def prove(
+    model: nn.Module, coupling: Coupling, examples: list[Any], paths: list[list[str]], *, choosing: bool = False
+) -> Coupling:
     """Try every group; those that fail are left out, with the reason.
 
-    All groups are cut at once first. Only when that fails, parts are tried until the culprits are alone.
+    All groups are cut at once first. Only when that fails, parts are tried until the culprits are alone; groups not
+    cleared after a hundred trials stay whole.
 
     Args:
         model: It is copied, so it stays as it is.
         coupling: The groups.
-        example_input: A tensor, or a tuple of arguments.
+        examples: The inputs to prove it on, each a tensor, a tuple or a dict of arguments.
+        paths: The operations that run on each of them.
         choosing: The model sorts, thresholds or the like, so its outputs alone say little.
+
+    Returns:
+        The groups that can be cut, with a note for every path of the code that was seen but is not proven.
     """
     if not coupling.groups:
         return coupling
-    proof = _Proof(model, coupling, example_input, choosing)
+    proof = _Proof(model, coupling, examples, choosing)
     failures = proof.failures(list(coupling.groups))
     if failures:
-        _check_repeats(proof.model, example_input)
+        _check_repeats(proof.model, examples[0])
     for names, reason in failures:
         coupling = coupling.without(names, reason)
+    if coupling.groups:
+        if proof.model is model:
+            proof.model = duplicate(model)  # other inputs may leave traces
+        notes = unproven_paths(proof.model, examples, paths, functools.partial(proof.fails_on, coupling.groups))
+        coupling = replace(coupling, notes=tuple(notes))
     return coupling
 
 
 class _Proof:
     """Tries cuts on a copy of a model in which no tensor is constant, so that every wrong cut shows."""
 
-    def __init__(self, model: nn.Module, coupling: Coupling, example_input: Any, choosing: bool) -> None:
-        self.original, self.coupling, self.example_input, self.choosing = model, coupling, example_input, choosing
+    def __init__(self, model: nn.Module, coupling: Coupling, examples: list[Any], choosing: bool) -> None:
+        self.original, self.coupling, self.examples, self.choosing = model, coupling, examples, choosing
         self.model = _scattered(model)
         self.shapes = {n: tuple(t.shape) for n, t in (*model.named_parameters(), *model.named_buffers())}
         self.gates = gate_sites(coupling)
+        self.kinds = {group.name: self._kind(group) for group in coupling.groups}
+        self.trials = 0
+        self.seen: dict[frozenset[str], str | None] = {}
 
     def failures(self, groups: list[ChannelGroup]) -> list[tuple[list[str], str]]:
         """The groups that cannot be cut, with the reason."""
+        names = [g.name for g in groups]
+        if self.trials >= MOST_TRIALS:
+            return [(names, f"not proven: {MOST_TRIALS} trials were not enough to find what else fails")]
         reason = self.trial(groups)
         if reason is None:
             return []
         if len(groups) == 1:
-            return [([groups[0].name], f"its proof failed: {reason}")]
-        if self._alike(groups) and all(self.trial([g]) is not None for g in (groups[0], groups[-1])):
-            return [([g.name for g in groups], f"the proof failed for heads of this kind: {reason}")]
+            return [(names, f"its proof failed: {reason}")]
+        if self._alike(groups) and all(self.trial([groups[i]]) for i in (0, len(groups) // 2, -1)):
+            return [(names, f"the proof failed for layers of this kind: {reason}")]
         left, right = (self.failures(part) for part in self._parts(groups))
+        together = f"its proof failed together with others: {reason}"
         if left or right:
-            bad = {n for names, _ in (*left, *right) for n in names}
+            bad = {n for failed, _ in (*left, *right) for n in failed}
             rest = [g for g in groups if g.name not in bad]
             if not rest or self.trial(rest) is None:
                 return [*left, *right]
-            return [*left, *right, ([g.name for g in rest], f"its proof failed together with others: {reason}")]
-        return [([g.name for g in groups], f"its proof failed together with others: {reason}")]
+            return [*left, *right, ([g.name for g in rest], together)]
+        return [(names, together)]
 
-    def _kind(self, group: ChannelGroup) -> str:
-        """The class of attention that heads belong to; nothing for other channels."""
+    def _kind(self, group: ChannelGroup) -> tuple[str, str]:
+        """The class whose code a group runs through, and the layer's place in it."""
         site = group.sites[0]
-        return type(owner_of(self.model, site.module)).__qualname__ if site.at_input else ""
+        name = site.module if site.at_input or not group.writers else group.writers[0]
+        place: list[str] = []
+        while name:
+            name, _, leaf = name.rpartition(".")
+            place.append("*" if leaf.isdecimal() else leaf)
+            if not isinstance(owner := self.model.get_submodule(name), (nn.Sequential, nn.ModuleList, nn.ModuleDict)):
+                return f"{type(owner).__module__}.{type(owner).__qualname__}", ".".join(reversed(place))
+        return "", ""
 
     def _alike(self, groups: list[ChannelGroup]) -> bool:
-        """Many heads of one class stand or fall together: its code is the same everywhere."""
-        kinds = {self._kind(g) for g in groups}
-        return len(groups) > 3 and len(kinds) == 1 and kinds != {""}
+        """Many layers of one kind stand or fall together: their code is the same everywhere."""
+        kinds = {self.kinds[g.name] for g in groups}
+        return len(groups) > 3 and len(kinds) == 1 and kinds != {("", "")}
 
     def _parts(self, groups: list[ChannelGroup]) -> tuple[list[ChannelGroup], list[ChannelGroup]]:
-        """Two parts: one class of heads and the rest where there are such, else halves."""
-        kinds = [self._kind(g) for g in groups]
-        if len(set(kinds)) > 1:
-            chosen = max(filter(None, kinds), key=kinds.count)
+        """Two parts: the most frequent kind and the rest where there are several of it, else halves."""
+        kinds = [self.kinds[g.name] for g in groups]
+        chosen = max(kinds, key=kinds.count)
+        if 3 < kinds.count(chosen) < len(groups):
             same = [g for g, kind in zip(groups, kinds, strict=True) if kind == chosen]
             return same, [g for g, kind in zip(groups, kinds, strict=True) if kind != chosen]
         return groups[: len(groups) // 2], groups[len(groups) // 2 :]
 
     def trial(self, groups: list[ChannelGroup]) -> str | None:
-        """Cut most of the channels of these groups; the reason of the failure, or None.
+        """Cut most of the channels of these groups; the reason of the failure, or None."""
+        names = frozenset(g.name for g in groups)
+        if names not in self.seen:
+            self.seen[names] = self._try(groups)
+        return self.seen[names]
 
-        The cut goes below half, where numbers written into the code (``y[:, :8]``) can no longer fit.
-        """
-        plan = make_plan(self.coupling, self.shapes, self.gates, _keep_some(groups))
+    def _try(self, groups: list[ChannelGroup]) -> str | None:
+        """Cut below half, where numbers written into the code (``y[:, :8]``) can no longer fit, and compare."""
+        started, self.trials = time.perf_counter(), self.trials + 1
         try:
-            self._compare(plan)
+            self._compare(groups, self.examples)
         except ArithmeticError:
             if self.model is self.original:
                 return "the model gives values that are not finite"
-            self.model = self.original
-            return self.trial(groups)
+            self.model, self.seen = self.original, {}
+            return self._try(groups)
+        except VerificationError as error:
+            return str(error)
+        finally:
+            seconds = time.perf_counter() - started
+            log.info("proof: trial %d, %d groups at once, %.1f s", self.trials, len(groups), seconds)
+        return None
+
+    def fails_on(self, groups: list[ChannelGroup], example_input: Any) -> str | None:
+        """Why the cut of these groups is not exact on another input, or None."""
+        try:
+            self._compare(groups, [example_input])
+        except ArithmeticError:
+            return "the model gives values that are not finite"
         except VerificationError as error:
             return str(error)
         return None
 
-    def _compare(self, plan: PrunePlan) -> None:
+    def _compare(self, groups: list[ChannelGroup], examples: list[Any]) -> None:
+        plan = make_plan(self.coupling, self.shapes, self.gates, _keep_some(groups))
         around, who = functools.partial(masked, self.model, plan), ("the masked copy", "the compact copy")
         small = apply_plan(self.model, plan)
-        check(self.model, small, self.example_input, who, around, users_own=False, choosing=self.choosing, finite=True)
+        for example in examples:
+            check(self.model, small, example, who, around, users_own=False, choosing=self.choosing, finite=True)
 
 
 def _keep_some(groups: list[ChannelGroup]) -> dict[str, Flags]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pcshrink.errors import ConfigError
+from pcshrink.common.tables import text_table
 from pcshrink.measure import Profile, profile
 from pcshrink.methods.pcs.config import ShrinkConfig
 from pcshrink.models import create, default_input
@@ -16,6 +16,7 @@ from pcshrink.surgery.cut import apply_plan
 from pcshrink.surgery.gates import remove_gates_
 
 CONVENTIONS = ("layers", "paper")
+INDENT = "  "
 
 
 def inspect_model(
@@ -58,6 +59,7 @@ def inspect_model(
             for g in shrinker.groups
         ],
         "stays": dict(shrinker.refused),
+        "layers": _layers(dense["layers"], folded["layers"]),
         "costs": {
             c: {"dense": _costs(dense[c]), "folded": _costs(folded[c]), "gated": _costs(gated[c])}
             for c in CONVENTIONS
@@ -65,47 +67,50 @@ def inspect_model(
     }  # fmt: skip
 
 
+def _layers(dense: Profile, folded: Profile) -> list[dict[str, Any]]:
+    """Convolutions and linear layers in the order they run, with their multiply-adds before and after."""
+    left = {row.name: row.madds for row in folded.layers}
+    return [
+        {"name": row.name, "kind": row.kind, "madds": row.madds, "left": left.get(row.name, 0)}
+        for row in dense.layers
+        if row.kind in ("conv", "linear")
+    ]
+
+
 def _costs(counted: Profile) -> dict[str, int]:
     return {"madds": counted.madds, "params": counted.params, "mem_access": counted.mem_access}
 
 
-def inspection_text(found: dict[str, Any]) -> str:
+def inspection_text(inspection: dict[str, Any]) -> str:
     """The same for people."""
-    lines = [f"{found['model']}, input {'x'.join(map(str, found['input']))}", ""]
-    groups = found["groups"]
-    lines.append(f"{len(groups)} groups can shrink, {sum(g['channels'] for g in groups)} channels in all:")
-    wide = max(len(g["name"]) for g in groups)
-    for g in groups:
-        others = ", ".join(w for w in g["writers"] if w != g["name"])
-        tied = f"  with {others}" if others else ""
-        lines.append(f"  {g['name']:{wide}}  {g['channels']:5} -> {g['keep']:5} channels{tied}")
-    lines += ["", f"what a ratio of {found['ratio']} would leave, for one sample:"]
-    lines.append(f"  {'':12}{'convention':12}{'dense':>16}{'compact':>16}{'':9}{'with generators':>16}")
+    groups, stays = inspection["groups"], inspection["stays"]
+    channels = sum(group["channels"] for group in groups)
+    sections = [
+        [f"{inspection['model']}, input {'x'.join(map(str, inspection['input']))}"],
+        [f"{len(groups)} groups can shrink, {channels} channels in all:", _groups_table(groups)],
+        [f"what a ratio of {inspection['ratio']} would leave, for one sample:", _costs_table(inspection["costs"])],
+        [f"{len(stays)} layers stay whole:", text_table(list(stays.items()), "<", indent=INDENT)],
+    ]
+    return "\n\n".join("\n".join(filter(None, section)) for section in sections)
+
+
+def _groups_table(groups: list[dict[str, Any]]) -> str:
+    rows = []
+    for group in groups:
+        others = ", ".join(writer for writer in group["writers"] if writer != group["name"])
+        rows.append([group["name"], str(group["channels"]), str(group["keep"]), others])
+    return text_table(rows, "<>><", head=["group", "channels", "left", "tied to"], indent=INDENT)
+
+
+def _costs_table(costs: dict[str, dict[str, dict[str, int]]]) -> str:
+    rows = []
     for metric in ("madds", "params", "mem_access"):
-        for convention, costs in found["costs"].items():
-            if metric == "params" and convention != "layers":
-                continue
-            dense, folded, gated = (costs[k][metric] for k in ("dense", "folded", "gated"))
+        for convention, counted in costs.items():
+            if metric == "params" and convention != CONVENTIONS[0]:
+                continue  # the same in both
+            dense, folded, gated = (counted[kind][metric] for kind in ("dense", "folded", "gated"))
             shown = "both" if metric == "params" else convention
             share = f"{100 * folded / max(dense, 1):.1f} %"
-            lines.append(f"  {metric:12}{shown:12}{dense:16,}{folded:16,}{share:>9}{gated:16,}")
-    lines += ["", f"{len(found['stays'])} layers stay whole:"]
-    wide = max((len(n) for n in found["stays"]), default=0)
-    lines += [f"  {name:{wide}}  {reason}" for name, reason in found["stays"].items()]
-    return "\n".join(lines)
-
-
-def parse_shape(text: str) -> tuple[int, ...]:
-    """``3,224,224`` as numbers.
-
-    Raises:
-        ConfigError: It is something else.
-    """
-    try:
-        shape = tuple(int(part) for part in text.replace("x", ",").split(","))
-    except ValueError:
-        shape = ()
-    if not shape or min(shape) < 1:
-        message = f"--input wants sizes such as 3,224,224 (one sample, no batch axis), got {text!r}"
-        raise ConfigError(message)
-    return shape
+            rows.append([metric, shown, f"{dense:,}", f"{folded:,}", share, f"{gated:,}"])
+    head = ["", "convention", "dense", "compact", "left", "with generators"]
+    return text_table(rows, "<<>", head=head, indent=INDENT)

@@ -1,1 +1,1 @@
-"""The runtimes a model can be run in: eager, compiled, onnxruntime and OpenVINO."""
+"""Running models: one file for each runtime, found by name in ``registry``; ``run`` is how others use them."""

@@ -15,6 +15,7 @@ from pcshrink.surgery.attention import adapt_
 from pcshrink.surgery.gate import GATE
 from pcshrink.surgery.gates import find_gates
 from pcshrink.surgery.plan import PrunePlan
+from pcshrink.surgery.reweigh import keep_weights_, make_plain_
 
 
 def apply_plan(model: nn.Module, plan: PrunePlan) -> nn.Module:
@@ -31,6 +32,7 @@ def apply_plan(model: nn.Module, plan: PrunePlan) -> nn.Module:
         message = f"the model cannot be copied: {cause}. Remove tensors with a gradient history from it."
         raise ShrinkError(message) from error
     correct_(small, plan)
+    keep_weights_(model, small, plan)
     present = find_gates(small)
     for spec in plan.gates:
         if spec.module in present:
@@ -45,6 +47,7 @@ def correct_(small: nn.Module, plan: PrunePlan) -> None:
             _set_number(small.get_submodule(module), attribute, value)
         if any(HEADS.match(attribute) for attribute in values):
             adapt_(small.get_submodule(module))
+    make_plain_(small, plan)
 
 
 def _number(module: nn.Module | None, attribute: str) -> object:
@@ -58,7 +61,7 @@ def _number(module: nn.Module | None, attribute: str) -> object:
     return dict(enumerate(value)).get(int(item))
 
 
-def _set_number(module: nn.Module, attribute: str, value: int) -> None:
+def _set_number(module: nn.Module, attribute: str, value: int | float) -> None:
     name, _, item = attribute.rstrip("]").partition("[")
     if not item:
         setattr(module, name, value)
@@ -103,7 +106,7 @@ def check_plan(model: nn.Module, plan: PrunePlan) -> None:
     modules = dict(model.named_modules())
     for module, values in plan.attributes.items():
         for attribute in values:
-            if not isinstance(_number(modules.get(module), attribute), int):
+            if not isinstance(_number(modules.get(module), attribute), (int, float)):
                 message = f"the plan belongs to another model: {module!r} has no number {attribute!r} to correct"
                 raise PlanMismatchError(message)
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pcshrink.errors import ConfigError
 from pcshrink.surgery.gates import find_gates, remove_gates_
 
 SCALABLE = (
@@ -51,7 +52,17 @@ def fold(model: nn.Module) -> nn.Module:
 
 @torch.no_grad()
 def fold_gates_(model: nn.Module) -> None:
-    """Replace every gate on the model by constants in its layer."""
+    """Replace every gate on the model by constants in its layer.
+
+    Raises:
+        ConfigError: A gate chooses anew for every input, so no constant can stand for it.
+    """
+    for name, gate in find_gates(model).items():
+        if not gate.FOLDS:
+            message = (
+                f"the gate of {name!r} ({gate.kind}) chooses for each input, so it cannot be folded; keep the gates"
+            )
+            raise ConfigError(message)
     for name, gate in find_gates(model).items():
         layer = model.get_submodule(name)
         scale = gate.constant().repeat_interleave(gate.spec.repeat)
@@ -67,9 +78,16 @@ def fold_gates_(model: nn.Module) -> None:
     remove_gates_(model)
 
 
+def _owns_weight(layer: nn.Module) -> bool:
+    """Whether the weight is kept; one that hooks compute before every use would forget the scale."""
+    return isinstance(layer._parameters.get("weight", layer._buffers.get("weight")), Tensor)
+
+
 def _fold_input(layer: nn.Module, scale: Tensor) -> bool:
     """Scale the columns of a layer that is known to use its weight as it is."""
     if type(layer) not in SCALABLE or not isinstance(layer.weight, Tensor) or getattr(layer, "groups", 1) != 1:
+        return False
+    if not _owns_weight(layer):
         return False
     layer.weight *= scale.to(layer.weight).reshape([1, -1] + [1] * (layer.weight.ndim - 2))
     return True
@@ -79,7 +97,7 @@ def _fold_output(layer: nn.Module, scale: Tensor) -> bool:
     """Scale the layer's own weights if its type is known to allow it."""
     name = f"{type(layer).__module__}.{type(layer).__qualname__}"
     known = type(layer) in (*SCALABLE, *TRANSPOSED) or name in SCALABLE_BY_NAME
-    if not known or not isinstance(layer.weight, Tensor):
+    if not known or not isinstance(layer.weight, Tensor) or not _owns_weight(layer):
         return False
     if isinstance(layer, TRANSPOSED) and layer.groups > 1:
         return False

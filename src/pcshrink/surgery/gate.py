@@ -88,14 +88,23 @@ class Gate(nn.Module):
         AXES: For each tensor the axes that count own or fed channels; other axes are never cut.
         SWITCHES: Attributes that are part of a saved network although they are not tensors.
         READS_INPUT: The gate reads its source's input, averaged over everything but batch and channels.
+        TELLS: What its listener hears: the factor that the channels are multiplied by, or which share of its layer's
+            multiply-adds had to run, (B, ...).
+        FOLDS: It can be replaced by its constant.
+        DECAYED: Weight decay acts on its matrices.
         spec: Where it sits.
         masked: Let only the channels of ``mask`` pass.
+        listener: Is told every factor, to measure with.
+        stand_in: Decides instead of the gate, to measure with; what it gives is multiplied, None lets everything pass.
     """
 
     kind: ClassVar[str] = "mask"
     AXES: ClassVar[Axes] = {"mask": {0: "own"}}
     SWITCHES: ClassVar[tuple[str, ...]] = ("masked",)
     READS_INPUT: ClassVar[bool] = False
+    TELLS: ClassVar[Literal["factor", "work"]] = "factor"
+    FOLDS: ClassVar[bool] = True
+    DECAYED: ClassVar[bool] = True
 
     mask: Tensor
 
@@ -110,7 +119,8 @@ class Gate(nn.Module):
         super().__init__()
         self.spec = spec
         self.masked = False
-        self.listener: Callable[[Tensor], None] | None = None  # told every factor, to measure with
+        self.listener: Callable[[Tensor], None] | None = None
+        self.stand_in: Callable[[], Tensor | None] | None = None
         self.register_buffer("mask", torch.ones(spec.channels))
 
     @classmethod
@@ -134,7 +144,7 @@ class Gate(nn.Module):
         """Undo what ``connect`` did besides hooks, which are taken off for all gates at once."""
 
     def factor(self, x: Tensor) -> Tensor | None:
-        """What the channels of x are multiplied by, (C,) or (B, C); None lets everything pass."""
+        """What x is multiplied by: (C,), (B, C), or as many axes as x has; None lets everything pass."""
         return self.mask if self.masked else None
 
     def constant(self) -> Tensor:
@@ -186,12 +196,13 @@ class Gate(nn.Module):
 
     def multiply(self, x: Tensor) -> Tensor:
         """Multiply every channel by its factor."""
-        factor = self.factor(x)
-        if self.listener is not None:
-            self.listener(torch.ones_like(self.mask) if factor is None else factor)
+        factor = self.factor(x) if self.stand_in is None else self.stand_in()
+        self.tell(torch.ones_like(self.mask) if factor is None else factor)
         if factor is None:
             return x
         factor = factor.to(x.dtype)
+        if factor.ndim == x.ndim > 2:
+            return x * factor
         if self.spec.repeat > 1:
             factor = factor.repeat_interleave(self.spec.repeat, dim=-1)
         shape = [1] * x.ndim
@@ -199,6 +210,11 @@ class Gate(nn.Module):
             shape[0] = x.shape[0]
         shape[self.spec.axis] = factor.shape[-1]
         return x * factor.reshape(shape)
+
+    def tell(self, what: Tensor) -> None:
+        """Let a listener know."""
+        if self.listener is not None:
+            self.listener(what)
 
 
 _KINDS[Gate.kind] = Gate

@@ -34,7 +34,7 @@ class PrunePlan:
     sizes: dict[str, int]
     tensors: dict[str, dict[int, list[int]]]
     shapes: dict[str, list[int]]
-    attributes: dict[str, dict[str, int]]
+    attributes: dict[str, dict[str, int | float]]
     gates: tuple[GateSpec, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class PrunePlan:
                     n: {int(a): _from_ranges(k) for a, k in t["keep"].items()} for n, t in data["tensors"].items()
                 },
                 shapes={n: [int(s) for s in t["shape"]] for n, t in data["tensors"].items()},
-                attributes={m: {str(k): int(v) for k, v in a.items()} for m, a in data["attributes"].items()},
+                attributes={m: {str(k): _as_number(v) for k, v in a.items()} for m, a in data["attributes"].items()},
                 gates=tuple(GateSpec.from_dict(g) for g in data["gates"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -107,6 +107,10 @@ class PrunePlan:
         """One line for each group."""
         rows = [f"{name}: {len(kept)} of {self.sizes[name]} channels stay" for name, kept in self.groups.items()]
         return "\n".join(rows)
+
+
+def _as_number(value: Any) -> int | float:
+    return value if isinstance(value, float) else int(value)
 
 
 def _to_ranges(kept: Sequence[int]) -> str:
@@ -174,10 +178,10 @@ def make_plan(
     for name, axis, units in coupling.ledger.slots:
         if not alive[units].all():
             tensors.setdefault(name, {})[axis] = np.flatnonzero(alive[units]).tolist()
-    attributes: dict[str, dict[str, int]] = {}
+    attributes: dict[str, dict[str, int | float]] = {}
     for fix in coupling.ledger.fixes:
         if not alive[fix.units].all():
-            attributes.setdefault(fix.module, {})[fix.attribute] = int(alive[fix.units].sum())
+            attributes.setdefault(fix.module, {})[fix.attribute] = fix.value(int(alive[fix.units].sum()))
     compact_specs: list[GateSpec] = []
     gate_shapes: dict[str, list[int]] = {}
     for spec, own_units, fed_units in gates.values():

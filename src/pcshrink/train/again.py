@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from pcshrink.artifact import load
+from pcshrink.data import DATASETS
 from pcshrink.errors import CheckpointError
 from pcshrink.train.evaluate import evaluate
 from pcshrink.train.recipe.read import check_recipe
@@ -24,10 +25,11 @@ def evaluate_saved(
         folder: A run's folder, or that of a saved model.
         data: The data set; default: the one it was trained on.
         root: Where the data are; default: where they were.
-        trust: Run a model builder of the user's own that the saved file names.
+        trust: Run a model builder or data set of the user's own that the saved file or the recipe names.
 
     Raises:
         CheckpointError: There is no saved model.
+        ConfigError: There is no such data set, or it is code that nobody trusts.
         DataError: The data are missing or damaged.
     """
     home = folder / "model" if (folder / "model").is_dir() else folder
@@ -38,13 +40,13 @@ def evaluate_saved(
         recipe = _recipe_of(path)
         section, seed, channels_last = recipe.data, recipe.seed, recipe.train.channels_last
     if data is not None and (section is None or section.name != data):
-        section = DataSection.model_validate({"name": data, "root": root})
+        section = DataSection.model_validate({"name": DATASETS.check(data), "root": root})
     elif root is not None and section is not None:
         section = section.model_copy(update={"root": root})
     if section is None:
         message = f"{folder} has no recipe.yaml that says which data it was trained on; pass --data"
         raise CheckpointError(message)
-    opened = open_section(section, seed, channels_last)
+    opened = open_section(section, seed, channels_last, trust=trust)
     score = evaluate(model, opened.val)
     return {"error": score.error, "loss": score.loss, "images": opened.val.num_samples, "data": section.name}
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -14,42 +14,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from pcshrink.common.files import staged
 from pcshrink.errors import CheckpointError
 
-VERSION = 1
+VERSION = 2
 KEEP = 2
 _TENSOR = "__tensor__"
 _NAME = re.compile(r"checkpoint-(\d{10})\.safetensors")
-
-
-def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
-    """Let ``write`` fill a temporary file beside ``path``, make it last, and only then give it its name."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        write(temporary)
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError as error:
-        message = f"cannot write {path}: {error}; the files written before are intact"
-        raise CheckpointError(message) from error
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a small text file atomically."""
-    write_atomically(path, lambda temporary: _put(temporary, text))
-
-
-def _put(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
 
 
 def save_state(path: Path, state: dict[str, Any]) -> None:
@@ -60,8 +31,23 @@ def save_state(path: Path, state: dict[str, Any]) -> None:
     """
     tensors: dict[str, Tensor] = {}
     plain = _split(state, tensors, "")
-    metadata = {"version": str(VERSION), "state": json.dumps(plain)}
-    write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata=metadata))
+    text = json.dumps(plain)
+    metadata = {"version": str(VERSION), "state": text, "sha256": _digest(text, tensors)}
+    with staged(path) as temporary:
+        try:
+            save_file(tensors, temporary, metadata=metadata)
+        except SafetensorError as error:  # a full disk, for example
+            message = f"{path} cannot be written: {error}; what was there before is unchanged"
+            raise CheckpointError(message) from error
+
+
+def _digest(text: str, tensors: dict[str, Tensor]) -> str:
+    """A hash over everything in a file, so that no damage passes unnoticed."""
+    digest = hashlib.sha256(text.encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name}{tensor.dtype}{tuple(tensor.shape)}".encode())
+        digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _split(value: Any, tensors: dict[str, Tensor], where: str) -> Any:
@@ -90,9 +76,12 @@ def load_state(path: Path) -> dict[str, Any]:
             if metadata.get("version") != str(VERSION):
                 message = f"{path} is not a checkpoint of version {VERSION}"
                 raise CheckpointError(message)
-            plain = json.loads(metadata["state"])
-            state = _join(plain, file.get_tensor)
-    except (OSError, SafetensorError, KeyError, ValueError) as error:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+            if _digest(metadata["state"], tensors) != metadata["sha256"]:
+                message = f"{path} is damaged: its content does not have the hash it states"
+                raise CheckpointError(message)
+            state = _join(json.loads(metadata["state"]), tensors.__getitem__)
+    except (OSError, SafetensorError, KeyError, ValueError, TypeError, RuntimeError) as error:
         if isinstance(error, CheckpointError):
             raise
         message = f"the checkpoint {path} is damaged: {error}"
@@ -128,8 +117,11 @@ class Checkpoints:
             old.unlink(missing_ok=True)
         return path
 
-    def load(self) -> dict[str, Any] | None:
-        """The newest checkpoint that can be read; None if there is none at all.
+    def load(self, tell: Callable[[str], None] | None = None) -> dict[str, Any] | None:
+        """The newest checkpoint that is whole; None if there is none at all.
+
+        Args:
+            tell: Told about damaged ones that are passed over.
 
         Raises:
             CheckpointError: There are checkpoints, but all are damaged.
@@ -137,9 +129,13 @@ class Checkpoints:
         problems = []
         for path in reversed(self.found()):
             try:
-                return load_state(path)
+                state = load_state(path)
             except CheckpointError as error:
                 problems.append(str(error))
+                continue
+            if problems and tell is not None:
+                tell(f"{'; '.join(problems)}. Going back to {path.name}.")
+            return state
         if problems:
             raise CheckpointError("; ".join(problems))
         return None

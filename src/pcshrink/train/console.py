@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
-from pcshrink.train.checkpoint import write_text
+from pcshrink.common.files import write_text
+from pcshrink.common.progress import Progress, show_progress
+
+SECONDS_BETWEEN_LINES = 60.0  # epochs tell most of it
 
 
 class Console:
@@ -18,46 +20,34 @@ class Console:
     Args:
         folder: Where ``metrics.jsonl`` goes.
         quiet: Show nothing.
-        tensorboard: Write event files as well.
     """
 
-    def __init__(self, folder: Path, *, quiet: bool = False, tensorboard: bool = False) -> None:
+    def __init__(self, folder: Path, *, quiet: bool = False) -> None:
         self.path = folder / "metrics.jsonl"
         self.quiet = quiet
-        self._live: Any = None
-        self._task: Any = None
-        self._writer: Any = None
-        if tensorboard:
-            from torch.utils.tensorboard import SummaryWriter
-
-            self._writer = SummaryWriter(str(folder / "tensorboard"))
-        if not quiet and sys.stderr.isatty():
-            self._live = _bar()
-            self._live.start()
-        self._began = time.monotonic()
+        self._progress: Progress | None = None
+        self._standing = ""  # error and size after the last epoch, for the bar
 
     def close(self) -> None:
         """Put the terminal and the files in order."""
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
-        if self._writer is not None:
-            self._writer.close()
+        if self._progress is not None:
+            self._progress.close(finished=False)
+            self._progress = None
 
     def start(self, step: int, steps: int) -> None:
         """The run begins, or goes on, at a step."""
-        if self._live is not None:
-            self._task = self._live.add_task("", total=steps, completed=step)
+        if not self.quiet:
+            self._progress = show_progress("", steps, done=step, seconds_between_lines=SECONDS_BETWEEN_LINES)
 
     def step(self, step: int, text: str) -> None:
         """One step is done."""
-        if self._live is not None:
-            self._live.update(self._task, completed=step, description=text)
+        if self._progress is not None:
+            self._progress.update(step, text + self._standing)
 
     def say(self, text: str) -> None:
         """A line for people."""
-        if self._live is not None:
-            self._live.console.print(text, highlight=False, markup=False)
+        if self._progress is not None:
+            self._progress.say(text)
         elif not self.quiet:
             sys.stderr.write(text + "\n")
             sys.stderr.flush()
@@ -74,11 +64,14 @@ class Console:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
-        if self._writer is not None:
-            for name, value in row.items():
-                if isinstance(value, (int, float)):
-                    self._writer.add_scalar(name, value, row["epoch"])
+        self._standing = standing(row)
         self.say(describe(row))
+
+
+def standing(row: dict[str, Any]) -> str:
+    """What a progress bar shows of the last epoch: its error, and the multiply-adds left."""
+    error = "" if row.get("error") is None else f", error {row['error']:.2f} %"
+    return error + ("" if row.get("madds_share") is None else f", madds {100 * row['madds_share']:.0f} %")
 
 
 def describe(row: dict[str, Any]) -> str:
@@ -92,7 +85,8 @@ def describe(row: dict[str, Any]) -> str:
     if row.get("highest_selected") is not None:
         parts.append(f"highest selected {row['highest_selected']:.3f}")
     if row.get("madds") is not None:
-        parts.append(f"madds {row['madds'] / 1e6:.2f} M ({100 * row['madds_share']:.1f} %)  dead {row['dead']}")
+        parts.append(f"madds {row['madds'] / 1e6:.2f} M ({100 * row['madds_share']:.1f} %)")
+        parts.append(f"dead {row['dead']}" if "dead" in row else "for the mean input")
     parts.append(f"lr {row['lr']:.4g}  {row['seconds']:.1f} s")
     return "  ".join(parts)
 
@@ -102,11 +96,3 @@ def _epoch_of(line: str) -> float:
         return float(json.loads(line)["epoch"])
     except (ValueError, KeyError, TypeError):
         return math.inf  # a line cut short by a crash
-
-
-def _bar() -> Any:
-    from rich.console import Console as RichConsole
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=RichConsole(stderr=True))

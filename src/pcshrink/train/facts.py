@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from torch import nn
@@ -33,13 +33,11 @@ class Dense:
     """The network before it shrinks: its costs, and how good it was when the gates went on."""
 
     costs: Costs
-    error: float | None = None
-    loss: float | None = None
+    score: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Costs and score side by side, what is not known left out."""
-        score = {"error": self.error, "loss": self.loss}
-        return asdict(self.costs) | {name: value for name, value in score.items() if value is not None}
+        """Costs and score side by side."""
+        return asdict(self.costs) | self.score
 
 
 @dataclass
@@ -81,11 +79,11 @@ class Aim:
 
 @dataclass(frozen=True)
 class Size:
-    """What is left at an epoch's end if everything dead were cut."""
+    """What is left at an epoch's end if everything dead were cut; for a dynamic method, what the mean input costs."""
 
     madds: int
     madds_share: float
-    dead: int
+    dead: int | None
 
 
 @dataclass
@@ -117,7 +115,7 @@ class Facts:
         """Read ``to_dict`` back."""
         dense = data["dense"]
         return cls(
-            dense=Dense(Costs(**dense["costs"]), dense["error"], dense["loss"]) if dense else None,
+            dense=Dense(Costs(**dense["costs"]), dict(dense["score"])) if dense else None,
             channels=int(data["channels"]),
             limit=(float(data["limit"][0]), float(data["limit"][1])) if data["limit"] else None,
             size=Size(**data["size"]) if data["size"] else None,

@@ -23,6 +23,7 @@ from pcshrink.surgery.plan import PrunePlan
 from pcshrink.train import reshape
 from pcshrink.train.evaluate import Score, evaluate
 from pcshrink.train.facts import Costs, Cut
+from pcshrink.train.measured import measure_dynamic
 from pcshrink.train.phases import Phases
 from pcshrink.train.result import Result
 from pcshrink.train.session import Session, blank_model, make_model
@@ -42,11 +43,14 @@ def finish(session: Session, phases: Phases, folder: Path) -> Result:
     score = _score(final, session)
     dense = facts.dense.to_dict() if facts.dense is not None else {}
     result = Result(folder, folder / "model", dense, {}, asdict(facts.cut) if facts.cut is not None else None)
-    result.compact = _costs(final, session.example) | {"error": score.error, "loss": score.loss}
+    dynamic = session.shrinker is not None and not session.shrinker.method.static
+    costs = _dynamic_costs(result, session, final) if dynamic else _costs(final, session.example)
+    result.compact = costs | score.figures()
     if session.recipe.shrink is None and plan is None:
-        result.dense |= {"error": score.error, "loss": score.loss}
+        result.dense |= score.figures()
     if phases.limit is not None:
-        result.budget = _reached(phases.limit, final, session.example)
+        reached = result.dynamic["madds"] if result.dynamic else _cost(phases.limit, final, session.example)
+        result.budget = _reached(phases.limit, reached)
     elif facts.aim is not None and session.fabric.is_global_zero:
         result.budget = {"metric": "latency", "convention": facts.aim.runtime, "limit": facts.aim.limit,
                          "note": facts.aim.note} | _latency_share(session, final)  # fmt: skip
@@ -59,8 +63,23 @@ def finish(session: Session, phases: Phases, folder: Path) -> Result:
     return result
 
 
-def _reached(limit: Limit, final: nn.Module, example: Any) -> dict[str, Any]:
-    reached = getattr(profile(final, example, limit.config.convention), limit.metric)
+def _dynamic_costs(result: Result, session: Session, final: nn.Module) -> dict[str, Any]:
+    """Costs of the mean evaluation image."""
+    budget = session.settings.budget
+    layers, paper = measure_dynamic(session, final)
+    result.dynamic = (paper if budget is not None and budget.convention == "paper" else layers).to_dict()
+    return {
+        "params": layers.params, "madds": round(layers.madds), "mem_access": layers.mem_access,
+        "paper_madds": round(paper.madds), "paper_mem_access": paper.mem_access,
+        "generator_madds": layers.gate_madds,
+    }  # fmt: skip
+
+
+def _cost(limit: Limit, final: nn.Module, example: Any) -> int:
+    return int(getattr(profile(final, example, limit.config.convention), limit.metric))
+
+
+def _reached(limit: Limit, reached: float) -> dict[str, Any]:
     return {"metric": limit.metric, "convention": limit.config.convention, "limit": limit.limit,
             "reached": reached, "share": reached / limit.dense}  # fmt: skip
 
@@ -84,11 +103,11 @@ def _final_network(session: Session, cut: Cut | None) -> tuple[nn.Module, PruneP
 
 
 def _score(model: nn.Module, session: Session) -> Score:
-    return evaluate(model, session.data.val, session.fabric, full_precision=True)
+    return evaluate(model, session.data.val, session.fabric, full_precision=True, classes=session.data.num_classes)
 
 
 def _costs(model: nn.Module, example: Any) -> dict[str, Any]:
-    return asdict(Costs.of(model, example)) | {"generator_madds": profile(model, example).generator_madds}
+    return asdict(Costs.of(model, example)) | {"gate_madds": profile(model, example).gate_madds}
 
 
 def _latency_share(session: Session, final: nn.Module) -> dict[str, Any]:

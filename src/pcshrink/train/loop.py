@@ -18,9 +18,11 @@ from pcshrink.train.console import Console
 from pcshrink.train.evaluate import evaluate
 from pcshrink.train.interrupt import Interrupted, StopFlag
 from pcshrink.train.objective import Objective
+from pcshrink.train.observe import Observer
 from pcshrink.train.phases import Phases
 from pcshrink.train.session import Session
 from pcshrink.train.timetable import Timetable
+from pcshrink.train.together import from_first
 
 MOST_SKIPS = 3  # bad steps in a row before the run goes back to its last checkpoint
 MOST_ROLLBACKS = 2
@@ -39,13 +41,17 @@ class Loop:
         folder: Where checkpoints go.
         console: Who is told.
         flag: Whether to stop.
+        observer: Who records it.
     """
 
-    def __init__(self, session: Session, objective: Objective, folder: Path, console: Console, flag: StopFlag) -> None:
+    def __init__(
+        self, session: Session, objective: Objective, folder: Path, console: Console, flag: StopFlag, observer: Observer
+    ) -> None:
         self.session, self.objective, self.console, self.flag = session, objective, console, flag
+        self.observer = observer
         self.recipe, self.fabric = session.recipe, session.fabric
         self.timetable = Timetable(self.recipe.epochs, self.recipe.optimizer)
-        self.phases = Phases(session, objective, folder, self.timetable, console)
+        self.phases = Phases(session, objective, folder, self.timetable, console, observer)
         self.checkpoints = Checkpoints(folder / "checkpoints")
         self.batches = len(session.data.train)
         self.epoch = self.batch = self.step = 0
@@ -58,6 +64,7 @@ class Loop:
     def state(self) -> dict[str, Any]:
         """Everything that a resumed run needs."""
         return {
+            "recipe": self.recipe.model_dump(mode="json"),
             "place": {"epoch": self.epoch, "batch": self.batch, "step": self.step},
             "sums": self.sums,
             "trouble": {"skips": self.skips, "rollbacks": self.rollbacks, "lr_scale": self.lr_scale},
@@ -84,10 +91,12 @@ class Loop:
         else:  # the checkpoint is the first process's
             torch.manual_seed(derive_seed(self.recipe.seed, self.fabric.global_rank, self.step))
         self.console.rewind(self.epoch)
+        self.observer.rewind(self.step, self.epoch)
 
     def save(self) -> None:
         """Write a checkpoint; all processes wait until it is there."""
         if self.fabric.is_global_zero:
+            self.observer.flush()
             self.checkpoints.save(self.step, self.state())
         self.fabric.barrier()
         self._saved_at = time.monotonic()
@@ -102,6 +111,7 @@ class Loop:
         self.console.start(self.epoch * self.batches + self.batch, self.timetable.total * self.batches)
         self.session.callbacks.on_start(self)
         if not self.resumed:
+            self.observer.start()
             self.phases.enter(0)
             self.save()
         while self.epoch < self.timetable.total:
@@ -154,7 +164,7 @@ class Loop:
         totals = {"loss": 0.0, "penalty": 0.0}
         for index, (images, labels, number) in enumerate(group):
             with self.fabric.no_backward_sync(session.wrapped, enabled=index + 1 < len(group)):
-                loss, penalty = self._forward(images, labels, number, pushing=pushing)
+                loss, penalty = self._forward(images, labels, number)
                 self.fabric.backward((loss if penalty is None else loss + penalty) / len(group))
             totals["loss"] += float(loss.detach()) / len(group)
             totals["penalty"] += 0.0 if penalty is None else float(penalty.detach()) / len(group)
@@ -163,6 +173,7 @@ class Loop:
             if shrinker is not None:
                 shrinker.method.forget_pass()
             return self._trouble(totals["loss"], lr)
+        self.observer.step(totals["loss"], totals["penalty"], pushing=pushing)
         clip = self.recipe.optimizer.clip
         if clip is not None:
             self.fabric.clip_gradients(session.wrapped, session.stepper, max_norm=clip, error_if_nonfinite=False)
@@ -195,14 +206,15 @@ class Loop:
             epoch, batch = divmod(done - 1, self.batches)
             self._at(epoch, batch - batch % self.recipe.optimizer.accumulate)
 
-    def _forward(self, images: Tensor, labels: Tensor, number: int, *, pushing: bool) -> tuple[Tensor, Tensor | None]:
+    def _forward(self, images: Tensor, labels: Tensor, number: int) -> tuple[Tensor, Tensor | None]:
         """The task loss of a batch, and what the method adds to it."""
         session = self.session
         images = images.to(session.dtype)
         images, partner, own = self.objective.prepare(images, self.epoch, number, self.fabric.global_rank)
         scores = session.wrapped(images)
         loss = session.callbacks.on_loss(self, self.objective.loss(scores, images, labels, partner, own))
-        if session.shrinker is None or not pushing:
+        phase = self.timetable.phase(self.epoch)
+        if session.shrinker is None or not session.shrinker.method.adds_loss(phase):
             return loss, None
         return loss, session.shrinker.penalty(Step(images, labels, scores, loss))
 
@@ -237,7 +249,7 @@ class Loop:
             )
             raise DivergedError(message)
         rollbacks, scale = self.rollbacks + 1, self.lr_scale / 2
-        self.load(self.checkpoints.newest())
+        self.load(from_first(self.fabric, self.checkpoints.newest))
         self.rollbacks, self.lr_scale, self.skips = rollbacks, scale, 0
         self.console.say(f"back to step {self.step}, learning rate halved")
         return "rolled back"
@@ -282,6 +294,7 @@ class Loop:
         row |= self.phases.figures(phase)
         if self.fabric.is_global_zero:
             self.console.record(row)
+        self.observer.epoch(row)
         self.session.callbacks.after_epoch(self, row)
         self.phases.leave(self.epoch)
         self.epoch, self.batch, self.sums = self.epoch + 1, 0, {}

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -20,22 +21,12 @@ def mix(images: Tensor, alpha: float, seed: int, epoch: int, batch: int, rank: i
     Returns:
         The mixed images, for each the index of its partner, and the share of its own.
     """
-    generator = torch.Generator().manual_seed(derive_seed(seed, epoch, batch, rank, "mixup"))
-    partner = torch.randperm(len(images), generator=generator)
-    own = float(_beta(alpha, generator))
+    seed_here = derive_seed(seed, epoch, batch, rank, "mixup")  # of the place alone, so that a resumed run repeats it
+    partner = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed_here))
+    own = float(np.random.default_rng(seed_here).beta(alpha, alpha))
     own = max(own, 1 - own)
     partner = partner.to(images.device)
     return images * own + images[partner] * (1 - own), partner, own
-
-
-def _beta(alpha: float, generator: torch.Generator) -> Tensor:
-    """One Beta(alpha, alpha) draw (Johnk's method), from the generator so that a resumed run repeats it."""
-    while True:
-        u, v = torch.rand(2, generator=generator, dtype=torch.float64)
-        x, y = u ** (1 / alpha), v ** (1 / alpha)
-        if 0 < x + y <= 1:
-            drawn: Tensor = x / (x + y)
-            return drawn
 
 
 class Objective:

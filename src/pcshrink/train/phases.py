@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from pcshrink.budget.allocate import CostTarget, Limit
 from pcshrink.budget.config import BudgetConfig
 from pcshrink.budget.cost_model import CostModel
 from pcshrink.errors import ConfigError
+from pcshrink.measure import profile
 from pcshrink.runtime.run import check_runtime
 from pcshrink.shrinker import Shrinker
 from pcshrink.train import reshape
@@ -20,7 +22,9 @@ from pcshrink.train.checkpoint import save_state
 from pcshrink.train.console import Console
 from pcshrink.train.evaluate import Score, evaluate
 from pcshrink.train.facts import Aim, Costs, Cut, Dense, Facts, Size
+from pcshrink.train.measured import Gauge, MeasuredTarget
 from pcshrink.train.objective import Objective
+from pcshrink.train.observe import Observer
 from pcshrink.train.session import Session, blank_model
 from pcshrink.train.teacher import call_teacher, check_teacher
 from pcshrink.train.timetable import Timetable
@@ -34,12 +38,20 @@ class Phases:
     """
 
     def __init__(
-        self, session: Session, objective: Objective, folder: Path, timetable: Timetable, console: Console
+        self,
+        session: Session,
+        objective: Objective,
+        folder: Path,
+        timetable: Timetable,
+        console: Console,
+        observer: Observer,
     ) -> None:
         self.session, self.objective, self.timetable, self.console = session, objective, timetable, console
+        self.observer = observer
         self.recipe, self.settings = session.recipe, session.recipe.shrink
         self.dense_file = folder / "dense.safetensors"
         self.costs: CostModel | None = None
+        self.gauge: Gauge | None = None
         self.facts = Facts()
 
     def state(self) -> dict[str, Any]:
@@ -100,19 +112,24 @@ class Phases:
             shrinker.aim(widths_like(self.settings.like))
         if self.settings.cost_budget is not None:
             limit = Limit.of(self.settings.cost_budget, shrinker, session.example)
-            target = CostTarget(limit, self._cost_model(shrinker), shrinker.config, shrinker.align, self.settings.gates)
-            target.check()
-            shrinker.method.set_target(target)
+            if shrinker.method.static:
+                target = self._target(shrinker, limit, self._cost_model(shrinker))
+                target.check()
+                shrinker.method.set_target(target)
+            else:
+                shrinker.method.set_activity_target(MeasuredTarget(limit, Gauge(session)))
 
     def _attach(self) -> None:
         session, settings = self.session, self.session.settings
         if session.average is not None:
             session.model = session.average.model.requires_grad_(True)
-        baseline = evaluate(session.model, session.data.val, session.fabric)
+        baseline = evaluate(session.model, session.data.val, session.fabric, classes=session.data.num_classes)
         if self.facts.dense is not None:
-            self.facts.dense.error, self.facts.dense.loss = baseline.error, baseline.loss
+            self.facts.dense.score = baseline.figures()
         self._keep_dense(session.model)
+        costs = profile(session.model, session.example)
         shrinker = session.attach()
+        self.observer.attached(costs)
         self.facts.channels = sum(g.channels for g in shrinker.groups)
         if settings.cost_budget is not None:
             limit = Limit.of(settings.cost_budget, shrinker, session.example)
@@ -124,10 +141,9 @@ class Phases:
             shrinker.aim(widths_like(settings.like))
         self._call_teacher()
         session.prepare()
-        self.console.say(
-            f"{len(shrinker.groups)} groups with {self.facts.channels} channels can shrink, "
-            f"to {sum(g.channels - g.k for g in shrinker.groups)}; {len(shrinker.refused)} layers stay whole"
-        )
+        for concern in shrinker.method.concerns():
+            self.console.say(f"note: {concern}")
+        self.console.say(_attached_line(shrinker, self.facts.channels))
 
     def _aim_at_latency(self, shrinker: Shrinker, budget: BudgetConfig) -> None:
         """Measure which widths give the asked share of the dense network's time; rank 0 measures for all."""
@@ -158,14 +174,20 @@ class Phases:
         return CostModel.of(shrinker, self.session.example, gates=settings.gates, convention=convention)
 
     def _measure(self, shrinker: Shrinker) -> None:
-        """Know what the network costs at any widths, and tell the method what it is to meet."""
+        """Know what the network costs, and tell the method what it is to meet."""
+        if not shrinker.method.static:
+            self.gauge = Gauge(self.session)
+            if self.limit is not None:
+                shrinker.method.set_activity_target(MeasuredTarget(self.limit, self.gauge))
+            return
         self.costs = self._cost_model(shrinker)
         if shrinker.method.priced_by is not None:
             shrinker.method.set_prices(self.costs.prices(shrinker.method.priced_by))
-        limit = self.limit
-        if limit is not None:
-            target = CostTarget(limit, self.costs, shrinker.config, shrinker.align, self.session.settings.gates)
-            shrinker.method.set_target(target)
+        if self.limit is not None:
+            shrinker.method.set_target(self._target(shrinker, self.limit, self.costs))
+
+    def _target(self, shrinker: Shrinker, limit: Limit, costs: CostModel) -> CostTarget:
+        return CostTarget(limit, costs, shrinker.config, shrinker.align, self.session.settings.gates)
 
     def _call_teacher(self) -> None:
         if self.recipe.distill is not None:
@@ -189,7 +211,12 @@ class Phases:
             paper = budget is not None and budget.convention == "paper"
             whole = dense.costs.paper_madds if paper else dense.costs.madds
             self.facts.size = Size(round(madds), madds / whole, self.facts.channels - sum(left.values()))
-        row: dict[str, Any] = vars(self.facts.size).copy() if self.facts.size is not None else {}
+        elif self.gauge is not None:
+            budget = self.session.settings.budget
+            madds, share = self.gauge.madds(budget.convention if budget is not None else "layers")
+            self.facts.size = Size(round(madds), share, dead=None)
+        size = vars(self.facts.size) if self.facts.size is not None else {}
+        row: dict[str, Any] = {name: value for name, value in size.items() if value is not None}
         if phase == "shrink" and shrinker is not None:
             row |= shrinker.method.figures()
         return row
@@ -201,10 +228,17 @@ class Phases:
             return
         if phase == "shrink":
             self._shrinking(self.session.shrinker, after)
-        elif after == self.timetable.fold_epoch() and self.settings.gates == "fold" and self.session.mask is None:
-            if after == self.timetable.total:
-                return  # the end of the run folds them
-            self.session.shrinker.method.before_step(settled=1.0)
+        elif phase == "settle":
+            self._settling(self.session.shrinker, after)
+        if self.session.average is not None and self.session.shrinker is not None:
+            self.session.average.follow_switches(self.session.model)
+
+    def _settling(self, shrinker: Shrinker, after: int) -> None:
+        shrinker.method.after_settling_epoch(self.timetable.through("settle", after))
+        folding = self.session.settings.gates == "fold" and self.session.mask is None
+        # At the very end of a run, finishing it folds them.
+        if folding and after == self.timetable.fold_epoch() and after != self.timetable.total:
+            shrinker.method.before_step(settled=1.0)
             reshape.fold_(self.session)
             self.console.say("the gates are constant now and part of their layers")
 
@@ -219,6 +253,7 @@ class Phases:
             keep = {name: ~gone for name, gone in shrinker.method.gone().items()}
             if reshape.cut_(self.session, reshape.agreed(self.session, keep)):
                 self._measure(self.session.gated)
+                self.observer.cut(after - 1)
 
     def _finish_shrinking(self, shrinker: Shrinker) -> None:
         """What is to go leaves: compare gated, masked and compact network, then go on with what is left."""
@@ -239,7 +274,16 @@ class Phases:
                 self._measure(session.gated)
             cut.compact_error = evaluate(session.model, session.data.val, session.fabric).error
         self.facts.cut = cut
+        self.observer.cut(self.timetable.end("shrink") - 1, asdict(cut))
         self.console.say(_cut_line(cut, gated))
+
+
+def _attached_line(shrinker: Shrinker, channels: int) -> str:
+    whole = f"{len(shrinker.refused)} layers stay whole"
+    if not shrinker.method.static:
+        return f"{len(shrinker.method.gates)} layers have gates that choose for each input; {whole}"
+    left = sum(g.channels - g.k for g in shrinker.groups)
+    return f"{len(shrinker.groups)} groups with {channels} channels can shrink, to {left}; {whole}"
 
 
 def _cut_line(cut: Cut, gated: Score) -> str:

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from pcshrink.proof.compact import compact
 from pcshrink.surgery.fold import fold
 from pcshrink.surgery.gates import find_gates
+from pcshrink.surgery.memory import cut_state
 from pcshrink.surgery.plan import PrunePlan
-from pcshrink.train.optim import cut_state
 from pcshrink.train.session import Session
 from pcshrink.train.sync_norm import unsynchronise_
 

@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pcshrink.train.checkpoint import write_text
+from pcshrink.common.files import write_text
+from pcshrink.common.tables import text_table
 
 
 @dataclass
@@ -18,10 +19,11 @@ class Result:
         folder: Where all its files are.
         model_dir: The saved network, for ``pcshrink.load`` and ``pcshrink eval``.
         dense: Costs and error of the uncompressed network (error only if it was measured).
-        compact: Costs and error of the final network.
+        compact: Costs and error of the final network; with a dynamic method, of the mean input.
         cut: Errors of the gated, masked and compact network when the channels were cut, and the leak.
         budget: The limit and what was reached, if there was one.
         widths: Channels left in each group.
+        dynamic: What the evaluation images cost, if the gates choose for each input.
         seconds: Wall time of this process.
         files: What was written.
     """
@@ -33,6 +35,7 @@ class Result:
     cut: dict[str, Any] | None = None
     budget: dict[str, Any] | None = None
     widths: dict[str, int] = field(default_factory=dict)
+    dynamic: dict[str, Any] | None = None
     seconds: float = 0.0
     files: dict[str, str] = field(default_factory=dict)
 
@@ -45,7 +48,8 @@ class Result:
                 f"({met['low']:.3f} to {met['high']:.3f})"
             )
             return line + (f"; {met['note']}" if met["note"] else "")
-        reached = f"reached {met['reached']:,} ({met['convention']} convention)"
+        reached = f"reached {met['reached']:,.0f} ({met['convention']} convention)"
+        reached += " by the mean input" if self.dynamic else ""
         return f"budget: {met['metric']} {met['limit']:,.0f}, {reached}"
 
     def save(self) -> Path:
@@ -56,21 +60,26 @@ class Result:
 
     def table(self) -> str:
         """Before and after as plain text."""
-        rows = [("", "dense", "compact", "left")]
-        for key, label in (("error", "error"), ("params", "params"), ("madds", "madds"), ("mem_access", "mem_access")):
-            before, after = self.dense.get(key), self.compact.get(key)
-            if key == "error":
-                rows.append((label, _percent(before), _percent(after), _points(before, after)))
-            elif before and after:
-                rows.append((label, f"{before:,}", f"{after:,}", f"{100 * after / before:.1f} %"))
+        before, after = self.dense.get("error"), self.compact.get("error")
+        rows = [("error", _percent(before), _percent(after), _points(before, after))]
+        for metric in ("params", "madds", "mem_access"):
+            before, after = self.dense.get(metric), self.compact.get(metric)
+            if before and after:
+                spread = f" +- {self.dynamic['madds_std']:,.0f}" if self.dynamic and metric == "madds" else ""
+                rows.append((metric, f"{before:,}", f"{after:,}{spread}", f"{100 * after / before:.1f} %"))
         before, after = self.dense.get("latency_ms"), self.compact.get("latency_ms")
         if before and after:
             rows.append(("latency", f"{before:.2f} ms", f"{after:.2f} ms", f"{100 * after / before:.1f} %"))
-        widths = [max(len(row[i]) for row in rows) for i in range(4)]
-        lines = ["  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])
-                 for row in rows]  # fmt: skip
-        rule = "-" * len(lines[0])
-        return "\n".join([lines[0], rule, *lines[1:]])
+        name = "dynamic" if self.dynamic else "compact"
+        return text_table(rows, head=("", "dense", name, "left")) + self._note()
+
+    def _note(self) -> str:
+        if not self.dynamic:
+            return ""
+        return (
+            f"\ndynamic: madds are the mean over {self.dynamic['images']} inputs of what had to run, "
+            f"{self.dynamic['madds_least']:,.0f} to {self.dynamic['madds_most']:,.0f}; kernels stay whole"
+        )
 
 
 def _percent(value: float | None) -> str:

@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import logging
 import os
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 import yaml
 
-from pcshrink.data import ImageData, load_dataset
+from pcshrink.common.files import write_text
+from pcshrink.common.lock import sole_writer
+from pcshrink.data import DATASETS, ImageData, load_dataset
 from pcshrink.data.source import derive_seed
 from pcshrink.errors import CheckpointError, ConfigError
+from pcshrink.models.registry import resolve
+from pcshrink.runtime.registry import RUNTIMES
 from pcshrink.train.callbacks import Callback, Callbacks
-from pcshrink.train.checkpoint import Checkpoints, write_text
+from pcshrink.train.checkpoint import Checkpoints
 from pcshrink.train.console import Console
 from pcshrink.train.finish import finish
 from pcshrink.train.interrupt import stop_flag
+from pcshrink.train.loggers import Logger
 from pcshrink.train.loop import Loop
 from pcshrink.train.objective import Objective
+from pcshrink.train.observe import Observer
 from pcshrink.train.recipe.read import check_recipe, dump_recipe
-from pcshrink.train.recipe.schema import DataSection, Recipe
+from pcshrink.train.recipe.schema import DataSection, Recipe, ShrinkSection
 from pcshrink.train.result import Result
 from pcshrink.train.session import PRECISIONS, Session
+from pcshrink.train.together import from_first
 
 # What may change between two runs of the same recipe without changing its outcome.
 _FREE = {"output", "description"}
@@ -40,7 +48,9 @@ def train(
     *,
     resume: bool = False,
     quiet: bool = False,
+    trust: bool = False,
     callbacks: Sequence[Callback] = (),
+    loggers: Sequence[Logger] = (),
 ) -> Result:
     """Train, shrink, compact, prove, measure and save a network.
 
@@ -51,7 +61,9 @@ def train(
         out: The folder for all files; it must be new, or hold the run to resume.
         resume: Go on from the newest checkpoint in ``out``, if there is one.
         quiet: Show nothing.
+        trust: Run a data set or runtime of the user's own that the recipe names as ``package.module:callable``.
         callbacks: Told what happens, see ``pcshrink.train.callbacks``.
+        loggers: Told of every epoch, beside those that the recipe names.
 
     Raises:
         ConfigError: The recipe cannot work; nothing was trained.
@@ -59,37 +71,84 @@ def train(
         Interrupted: A signal came; a checkpoint was written.
     """
     began, folder = time.monotonic(), Path(out)
+    _import_code(recipe, trust=trust)
     if recipe.train.threads is not None:
         torch.set_num_threads(recipe.train.threads)
     fabric = _fabric(recipe)
-    recipe = _settle_alignment(recipe, folder if resume else None, fabric)
-    state = _earlier_state(folder, recipe, resume=resume)
-    data = open_data(recipe, fabric)
-    if fabric.is_global_zero:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_text(folder / "recipe.yaml", dump_recipe(recipe))
-    fabric.barrier()
-    first = fabric.is_global_zero
-    console = Console(folder, quiet=quiet or not first, tensorboard=recipe.output.tensorboard and first)
+    with _held(folder, fabric):
+        result = _train(recipe, folder, fabric, Callbacks(callbacks), loggers, resume=resume, quiet=quiet)
+        result.seconds = time.monotonic() - began
+        if fabric.is_global_zero:
+            result.save()
+    return result
+
+
+@contextlib.contextmanager
+def _held(folder: Path, fabric: Any) -> Iterator[None]:
+    """The first process holds the folder for all."""
+    if not fabric.is_global_zero:
+        yield
+        return
     try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        message = f"the folder {folder} cannot be made: {error}; choose another --out"
+        raise CheckpointError(message) from error
+    with sole_writer(folder):
+        yield
+
+
+def _train(
+    recipe: Recipe,
+    folder: Path,
+    fabric: Any,
+    callbacks: Callbacks,
+    loggers: Sequence[Logger],
+    *,
+    resume: bool,
+    quiet: bool,
+) -> Result:
+    recipe = _settle_alignment(recipe, folder if resume else None, fabric)
+    first = fabric.is_global_zero
+    console, observer = Console(folder, quiet=quiet or not first), None
+    try:
+        state = from_first(fabric, lambda: _earlier_state(folder, recipe, console, resume=resume))
+        data = open_data(recipe, fabric)
+        if first:
+            write_text(folder / "recipe.yaml", dump_recipe(recipe))
+        fabric.barrier()
         with stop_flag() as flag:
-            session = Session(recipe, data, fabric, Callbacks(callbacks))
+            session = Session(recipe, data, fabric, callbacks)
+            observer = Observer(session, folder, loggers)
             torch.manual_seed(derive_seed(recipe.seed, fabric.global_rank, "training"))
             objective = Objective(recipe.train, recipe.distill, recipe.seed, fabric.autocast)
-            loop = Loop(session, objective, folder, console, flag)
+            loop = Loop(session, objective, folder, console, flag, observer)
             if state is not None:
                 loop.load(state)
                 console.say(f"going on at epoch {loop.epoch + 1}, step {loop.step}")
             else:
                 console.rewind(0)
             loop.run()
-        result = finish(session, loop.phases, folder)
+        return finish(session, loop.phases, folder)
     finally:
         console.close()
-    result.seconds = time.monotonic() - began
-    if fabric.is_global_zero:
-        result.save()
-    return result
+        if observer is not None:
+            observer.close()
+
+
+def _import_code(recipe: Recipe, *, trust: bool) -> None:
+    """Import all code that the recipe names, before anything is written; from then on the names are known."""
+    teacher = recipe.distill.teacher if recipe.distill is not None else "dense"
+    for key, name in (("model.name", recipe.model.name), ("distill.teacher", teacher)):
+        if name != "dense" and not resolve(name)[0] and not trust:
+            message = (
+                f"{key}: {name!r} is code of your own, which would be run; if you trust it, say --trust on the command "
+                "line, or train(..., trust=True)"
+            )
+            raise ConfigError(message)
+    DATASETS.get(recipe.data.name, trust=trust)
+    if recipe.shrink is not None and recipe.shrink.latency_budget is not None:
+        RUNTIMES.get(recipe.shrink.latency_budget.runtime, trust=trust)
 
 
 def _fabric(recipe: Recipe) -> Any:
@@ -138,44 +197,43 @@ def _settle_alignment(recipe: Recipe, earlier: Path | None, fabric: Any) -> Reci
     """Replace ``align: auto`` by the number this machine likes, or by that of the run to resume."""
     if recipe.shrink is None or recipe.shrink.settings.align != "auto":
         return recipe
+    shrink = recipe.shrink
+    settings = dataclasses.replace(shrink.settings, align=from_first(fabric, lambda: _alignment(shrink, earlier)))
+    return recipe.model_copy(update={"shrink": shrink.model_copy(update={"settings": settings})})
+
+
+def _alignment(shrink: ShrinkSection, earlier: Path | None) -> int:
     before = earlier / "recipe.yaml" if earlier is not None else None
-    align: Any = None
     if before is not None and before.is_file():
         old = check_recipe(yaml.safe_load(before.read_text(encoding="utf-8")), str(before)).shrink
-        align = old.settings.align if old is not None else None
-    elif fabric.is_global_zero:
-        from pcshrink.measure.widths import measure_alignment
+        if old is not None and old.settings.align != "auto":
+            return old.settings.align
+    from pcshrink.measure.widths import measure_alignment
 
-        budget = recipe.shrink.latency_budget
-        align = measure_alignment(budget.runtime if budget else "onnxruntime", threads=1)
-    settings = dataclasses.replace(recipe.shrink.settings, align=fabric.broadcast(align))
-    return recipe.model_copy(update={"shrink": recipe.shrink.model_copy(update={"settings": settings})})
+    return measure_alignment(shrink.latency_budget.runtime if shrink.latency_budget else "onnxruntime", threads=1)
 
 
-def _earlier_state(folder: Path, recipe: Recipe, *, resume: bool) -> dict[str, Any] | None:
+def _earlier_state(folder: Path, recipe: Recipe, console: Console, *, resume: bool) -> dict[str, Any] | None:
     checkpoints = Checkpoints(folder / "checkpoints")
     if not resume:
         if checkpoints.found():
             message = f"{folder} holds a run already; go on with --resume, or choose another --out"
             raise CheckpointError(message)
         return None
-    state = checkpoints.load()
+    state = checkpoints.load(console.say)
     if state is not None:
-        _same_recipe(folder / "recipe.yaml", recipe)
+        _same_recipe(folder, check_recipe(state["recipe"], f"the checkpoint in {folder}"), recipe)
     return state
 
 
-def _same_recipe(path: Path, recipe: Recipe) -> None:
+def _same_recipe(folder: Path, before: Recipe, recipe: Recipe) -> None:
     """Refuse to resume with other settings: the outcome would be neither run's."""
-    if not path.is_file():
-        return
-    before = check_recipe(yaml.safe_load(path.read_text(encoding="utf-8")), str(path))
     old, new = (r.model_dump(mode="json", exclude=_FREE) for r in (before, recipe))
     changed = [key for key in new if new[key] != old[key]]
     if changed:
         message = (
-            f"the run in {path.parent} was started with another recipe (different: {', '.join(changed)}); "
-            f"resume it with its own, {path}, or choose another --out"
+            f"the run in {folder} was started with another recipe (different: {', '.join(changed)}); "
+            f"resume it with its own, {folder / 'recipe.yaml'}, or choose another --out"
         )
         raise ConfigError(message)
 

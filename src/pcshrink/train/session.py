@@ -20,10 +20,11 @@ from pcshrink.shrinker import Shrinker, attach_
 from pcshrink.surgery.cut import apply_plan, compose
 from pcshrink.surgery.fold import fold_gates_
 from pcshrink.surgery.gates import find_gates
+from pcshrink.surgery.memory import optimizer_state, set_optimizer_state
 from pcshrink.surgery.plan import PrunePlan
 from pcshrink.train.average import Average
 from pcshrink.train.callbacks import Callback
-from pcshrink.train.optim import make_optimizer, optimizer_state, set_optimizer_state
+from pcshrink.train.optim import make_optimizer
 from pcshrink.train.recipe.schema import Recipe, ShrinkSection
 from pcshrink.train.sync_norm import synchronise_, unsynchronise_
 from pcshrink.train.weights import load_weights_

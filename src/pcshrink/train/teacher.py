@@ -11,6 +11,7 @@ from pcshrink.errors import ConfigError
 from pcshrink.train.checkpoint import load_state
 from pcshrink.train.recipe.schema import DistillSection
 from pcshrink.train.session import Session, blank_model, make_model
+from pcshrink.train.together import from_first
 from pcshrink.train.weights import load_weights_
 
 
@@ -31,7 +32,7 @@ def call_teacher(session: Session, section: DistillSection, dense_file: Path) ->
     """
     if section.teacher == "dense":
         teacher = blank_model(session.recipe, session.data.num_classes)
-        teacher.load_state_dict(load_state(dense_file))
+        teacher.load_state_dict(from_first(session.fabric, lambda: load_state(dense_file)))
         teacher = session.place(teacher).eval()
     else:
         teacher = _named_teacher(session, section)

@@ -1,4 +1,4 @@
-"""When what happens: pure functions from a place in the training to phase, learning rate and settling of gates."""
+"""When what happens: pure functions from a place in the training to its phase, learning rate and held gates."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ pinned, with its name as the reason.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ class Call:
     lookup: Callable[[Tensor], Value]
     attributes: Mapping[str, Any]  # of the module that runs it
     entered_with: Tensor | None  # the first tensor that module was called with
+    training: bool = False
 
     @property
     def label(self) -> str:
@@ -94,16 +95,20 @@ def same(call: Call) -> Value:
     return call.value(0)
 
 
-@rule("zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like", "bernoulli")
+@rule("zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like", "randint_like", "bernoulli",
+      "normal", "uniform", "exponential")  # fmt: skip
 def like(call: Call) -> Value:
     """A new tensor as wide as another one: it shrinks along, and zeros are zero."""
     source = call.value(0)
+    if torch.Tag.nondeterministic_seeded in call.op.func.tags and not call.training:
+        call.pin_all(f"{call.label} draws a random number for every channel, also in evaluation mode")
+        return Value(source.shape)
     is_zero = call.name == "zeros_like"
     why = f"{call.label} makes values that are not zero"
     return Value(source.shape, {a: Channels.of(c.units, zero=is_zero, why=why) for a, c in source.axes.items()})
 
 
-@rule("convolution")
+@rule("convolution", "_convolution")
 def convolution(call: Call) -> Value:
     """A convolution reads its input channels and writes its output channels."""
     x, weight, bias = call.value(0), call.value(1), call.value(2)
@@ -131,7 +136,7 @@ def convolution(call: Call) -> Value:
     axes = {axis: Channels.of(writes, why=why)}
     if batched and (rows := x.at(0)) is not None:
         axes[0] = rows.broken(why)
-    return Value(out.shape, axes, _origin(call, x, axis))
+    return Value(out.shape, axes, own_origin(call, x, axis))
 
 
 def _grouped(
@@ -190,7 +195,7 @@ def _wrote(call: Call, writes: Ids, reads: Ids, counts: dict[str, Ids]) -> None:
             ledger.fixes.append(AttributeFix(module, attribute, units))
 
 
-def _origin(call: Call, x: Value, axis: int) -> Origin | None:
+def own_origin(call: Call, x: Value, axis: int) -> Origin | None:
     """The layer's own input feeds its generator, provided that it is what the module was called with."""
     entered = call.entered_with
     if entered is None or entered.ndim == 0 or entered.shape[axis] != x.shape[axis]:
@@ -230,55 +235,9 @@ def matrix_product(call: Call) -> Value:
     origin = None
     if rank == 2:
         writes, reads = units_of(right.at(1), right.shape[1]), units_of(left.at(1), left.shape[1])
-        _wrote(call, writes, reads, {"out_features": writes, "in_features": reads})
-        origin = _origin(call, left, -1)
+        _wrote(call, writes, reads, {"out_features": writes, "in_features": reads, "nf": writes, "nx": reads})
+        origin = own_origin(call, left, -1)
     return Value(out_shape(call), axes, origin)
-
-
-@rule("native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_no_training", "cudnn_batch_norm",
-      "miopen_batch_norm", "_batch_norm_with_update", "_batch_norm_no_update")  # fmt: skip
-def batch_norm(call: Call) -> list[Value]:
-    """A norm of each channel by itself; it does not map 0 to 0, so the gate comes after it."""
-    x, outs = call.value(0), [Value(tuple(t.shape)) for t in call.op.out]
-    channels = x.at(1)
-    units = units_of(channels, x.shape[1])
-    for position in range(1, 5):
-        other = call.value(position)
-        if (own := other.at(0)) is not None:
-            call.ledger.tie(units, own.units, f"{call.label} of a tensor of fixed width")
-    stats_from_batch = call.name in ("native_batch_norm", "cudnn_batch_norm") and bool(call.arg(5, "training"))
-    for axis, rest in x.axes.items():
-        if axis != 1 and (stats_from_batch or call.value(3).shape == ()):
-            call.ledger.pin(rest.units, f"{call.label} takes statistics over a channel axis")
-    if isinstance(size := call.attributes.get("num_features"), int):  # an instance norm sees batch x channels
-        call.ledger.fixes.append(AttributeFix(call.op.module, "num_features", units[:size]))
-    why = f"{call.label} does not map 0 to 0"
-    origin = x.origin or _origin(call, x, 1)
-    axes = {a: c.broken(why) for a, c in x.axes.items()}
-    outs[0] = replace(outs[0], axes=axes, origin=origin)
-    return outs
-
-
-@rule("native_layer_norm", "_fused_rms_norm")
-def layer_norm(call: Call) -> list[Value]:
-    """A norm over whole axes: a channel less would change all the others."""
-    x = call.value(0)
-    first = len(x.shape) - len(call.arg(1, "normalized_shape"))
-    axes = {}
-    for axis, channels in x.axes.items():
-        if axis >= first:
-            call.ledger.pin(channels.units, f"{call.label} normalises over the channels")
-        else:
-            axes[axis] = channels.broken(f"{call.label} does not map 0 to 0")
-    return [Value(x.shape, axes), *[Value(tuple(t.shape)) for t in call.op.out[1:]]]
-
-
-@rule("native_group_norm")
-def group_norm(call: Call) -> list[Value]:
-    """A norm over groups of channels: a channel less would change the others of its group."""
-    for channels in call.value(0).axes.values():
-        call.ledger.pin(channels.units, f"{call.label} normalises over groups of channels")
-    return [Value(tuple(t.shape)) for t in call.op.out]
 
 
 @rule("_softmax", "_log_softmax", "_safe_softmax")

@@ -13,11 +13,14 @@ from pcshrink.coupling.rules.core import Call, rule, units_of
 from pcshrink.coupling.units import AttributeFix, Channels, Ids, Value
 
 HEADS = re.compile(r"^(num_|n_|nb_|no_)?(attention_|attn_|q_)?heads?(_num|_count)?$")
-WIDTHS = re.compile(r"^(all_head|attn|attention|inner|value|val|v|hidden)_?(dim|size|width|features|channels)s?(_v)?$")
+HEAD_SIZE = re.compile(r"^(head|attention_head|attn_head)_(dim|size|width)$|^(dim|d)_(head|kv)$|^key_value_proj_dim$")
+WIDTHS = re.compile(
+    r"^(all_head|attn|attention|inner|value|val|v|hidden|out|output)_?(dim|size|width|features|channels)s?(_v)?$|^dim_out$"
+)
 
 
 def free_axis(call: Call, units: Ids, varying: list[int]) -> tuple[int, bool]:
-    """Heads where the module says how many it has; otherwise the last axis, since code fixes the number of parts."""
+    """Heads where the module says how many or how wide they are, else the last axis: code fixes other numbers."""
     if len(varying) > 1:
         for name, number in call.attributes.items():
             matching = [a for a in varying if isinstance(number, int) and units.shape[a] == number]
@@ -27,11 +30,16 @@ def free_axis(call: Call, units: Ids, varying: list[int]) -> tuple[int, bool]:
                 first = np.moveaxis(units, axis, 0).reshape(number, -1)[:, 0]
                 call.ledger.fixes.append(AttributeFix(call.op.module, name, first))
                 return axis, True
+        for name, number in call.attributes.items():
+            if type(number) is int and units.shape[varying[-1]] == number and HEAD_SIZE.match(name):
+                return varying[-2], True
     return varying[-1], False
 
 
 def merged_widths(call: Call, units: Ids) -> None:
     """A module's plain number for the width of all its heads together follows their number."""
+    if units[0] != units[1]:
+        return  # heads of several samples in a row, not the features of each head
     for name, number in call.attributes.items():
         if type(number) is int and number == len(units) and WIDTHS.match(name):
             call.ledger.fixes.append(AttributeFix(call.op.module, name, units))
@@ -56,10 +64,8 @@ def attention(call: Call) -> Any:
     if heads is not None:
         for other in (key, content):
             units = units_of(other.at(1), other.shape[1])
-            if len(units) == len(heads.units):
-                call.ledger.tie(heads.units, units, f"{call.label} joins heads of fixed number")
-            else:
-                call.ledger.pin(np.concatenate([heads.units, units]), f"{call.label} shares keys among heads")
+            shared = np.repeat(units, len(heads.units) // len(units))  # grouped queries: neighbours share keys
+            call.ledger.tie(heads.units, shared, f"{call.label} joins heads of fixed number")
         axes[1] = replace(heads.broken("the heads' outputs"), heads=True)
     result = Value(tuple(first.shape), axes, query.origin)
     if isinstance(out, Tensor):

@@ -229,6 +229,26 @@ def index_select(call: Call) -> Value:
     return _keep(x, out_shape(call), {a: a for a in range(len(x.shape)) if a != axis})
 
 
+@rule("gather")
+def gather(call: Call) -> Value:
+    """Look-up along one axis, place by place."""
+    x, shape, picks = call.value(0), out_shape(call), call.value(2, "index")
+    axis = call.arg(1, "dim") % max(len(x.shape), 1)
+    _lost(call, picks, picks.axes, "takes them as places")
+    kept = {a: a for a in range(len(x.shape)) if a != axis and shape[a] == x.shape[a]}
+    _lost(call, x, [a for a in x.axes if a not in kept], "picks channels by number")
+    return _keep(x, shape, kept)
+
+
+@rule("_pack_padded_sequence")
+def pack(call: Call) -> list[Value]:
+    """Sequences of different lengths, step by step in one tensor; the features stay the last axis."""
+    x, outs = call.value(0), [tuple(t.shape) for t in call.op.out]
+    last = len(x.shape) - 1
+    _lost(call, x, [a for a in x.axes if a != last], "packs a channel axis")
+    return [_keep(x, outs[0], {last: len(outs[0]) - 1}), *[Value(shape) for shape in outs[1:]]]
+
+
 @rule("embedding")
 def embedding(call: Call) -> Value:
     """Rows of a table."""

@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from pcshrink.common.install import install_hint
+from pcshrink.common.progress import track
 from pcshrink.data.cifar10.unpickle import read_pickled_batch
-from pcshrink.data.progress import track
 from pcshrink.errors import DataError
 
 BATCHES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
@@ -134,7 +135,7 @@ def _png_pixels(content: bytes, name: str) -> NDArray[np.uint8]:
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError as error:
-        msg = "decoding the npm package needs Pillow; install it with `pip install pcshrink[train]`"
+        msg = f"decoding the npm package needs Pillow; install it with {install_hint('PIL')}"
         raise DataError(msg) from error
     try:
         with Image.open(io.BytesIO(content), formats=["PNG"]) as picture:

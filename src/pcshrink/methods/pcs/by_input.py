@@ -9,8 +9,6 @@ import torch
 from torch import Tensor
 
 from pcshrink.config import MethodConfig
-from pcshrink.errors import ConfigError
-from pcshrink.methods.base import Target
 from pcshrink.methods.pcs.config import ShrinkConfig
 from pcshrink.methods.pcs.method import PCS
 
@@ -31,22 +29,13 @@ class ByInput(PCS):
     Config: ClassVar[type[MethodConfig]] = ByInputConfig
     static: ClassVar[bool] = False
     unit: ClassVar[str] = "channel of a sample"
-    budget_by: ClassVar[str] = "none; set the ratio and the strength"
+    budget_by: ClassVar[str] = "none; set shrink.ratio and shrink.strength"
     reference: ClassVar[str] = "Pan et al., Progressive Channel-Shrinking Network, ablation"
 
     def shrinking_loss(self) -> Tensor:
         """R over the k lowest of each sample."""
         self.check_pass()
         return self.units.loss([g.k for g in self.groups])
-
-    def set_target(self, target: Target) -> None:
-        """What an input costs follows from ratio and strength.
-
-        Raises:
-            ConfigError: Always.
-        """
-        message = "method pcs-input cuts nothing and takes no budget; set shrink.ratio and shrink.strength instead"
-        raise ConfigError(message)
 
     def gone(self) -> dict[str, Tensor]:
         """Nothing leaves."""

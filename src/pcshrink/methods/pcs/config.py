@@ -40,8 +40,8 @@ class ShrinkConfig(GeneratorConfig):
     """How a network is to be shrunk by the paper's method.
 
     Attributes:
-        strength: How far the penalty alone would carry an entry over the whole schedule; 1 is preset B, and "A", "B",
-            "C" are 2/3, 1 and 4/3. It means the same for short and long schedules.
+        strength: How hard the channels are pushed; 1 is preset B, and "A", "B", "C" are 2/3, 1 and 4/3. It is the
+            paper's rate on long schedules, and more on short ones.
         lr: The learning rate the strength is computed for (the peak of your schedule while shrinking).
         momentum: The momentum the strength is computed for; 0 for none.
         optimizer: What the strength is computed for; AdamW's steps do not grow with the gradient.

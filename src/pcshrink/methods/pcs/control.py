@@ -20,6 +20,7 @@ GAIN = math.log(2) / (0.1 * 0.05)
 LARGEST_ERROR = 0.3
 AHEAD = 0.05  # share of the phase to look ahead
 SMOOTHING = 0.3
+STEEPEST = 5.0  # what must leave cannot leave faster than in a fifth of the phase; more is noise
 MOST, LEAST = 30.0, 0.03  # the rate never leaves this range around its schedule
 
 
@@ -47,7 +48,8 @@ class Control:
             removed: Share of what must leave that is gone; channels half pushed down count half.
             elapsed: Share of the phase since the last correction.
         """
-        self.slope += SMOOTHING * ((removed - self.removed) / elapsed - self.slope)
+        steepness = min(max((removed - self.removed) / elapsed, -STEEPEST), STEEPEST)
+        self.slope += SMOOTHING * (steepness - self.slope)
         self.removed = removed
         # Saliences keep falling for a while after the rate is lowered, so look ahead.
         error = self.wanted(progress + AHEAD) - (removed + AHEAD * self.slope)

@@ -9,22 +9,22 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from pcshrink.methods.pcs.generator import SalienceGenerator, pool
+from pcshrink.methods.pcs.generator import SalienceGenerator
 from pcshrink.methods.pcs.kernels import NORMS, Tap, can_fuse, can_tap, gated_batch_norm
-from pcshrink.surgery.gate import GATE, Axes, BoundForward, Gate, GateSpec, Role
+from pcshrink.methods.reading import ReadingGate
+from pcshrink.surgery.gate import GATE, Axes, BoundForward, GateSpec, Role
 
 REOPENED = 0.05  # above 0 the hard sigmoid has a gradient again
 
 
 class _PassOfThread(threading.local):
-    """What belongs to one forward pass of one thread: for each gate the pooled input of its source."""
+    """What belongs to one forward pass of one thread: the gates that have done their work within the norm."""
 
     def __init__(self) -> None:
-        self.pooled: weakref.WeakKeyDictionary[SalienceGate, Tensor] = weakref.WeakKeyDictionary()
         self.scaled: weakref.WeakSet[SalienceGate] = weakref.WeakSet()
 
 
-class SalienceGate(Gate, kind="salience"):
+class SalienceGate(ReadingGate, kind="salience"):
     """Scales every channel by the salience that a small generator reads off the layer's input.
 
     Attributes:
@@ -45,7 +45,6 @@ class SalienceGate(Gate, kind="salience"):
         "input_mask": {0: "fed"},
     }
     SWITCHES: ClassVar[tuple[str, ...]] = ("masked", "blend", "truncated", "closes")
-    READS_INPUT: ClassVar[bool] = True
 
     running: Tensor
     closing: Tensor
@@ -63,7 +62,6 @@ class SalienceGate(Gate, kind="salience"):
         self.truncated: int | None = None
         self.recorded: tuple[Tensor, ...] = ()
         self.pending: list[Tensor] = []  # batch means not yet in the running salience
-        self.traced: Tensor | None = None
 
     @classmethod
     def shapes(cls, spec: GateSpec) -> dict[str, list[int]]:
@@ -88,7 +86,7 @@ class SalienceGate(Gate, kind="salience"):
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what belongs to one forward pass: recorded graphs can be neither copied nor pickled."""
-        return self.__dict__ | {"recorded": (), "pending": [], "traced": None}
+        return super().__getstate__() | {"recorded": (), "pending": []}
 
     @torch.no_grad()
     def start_at(self, salience: float) -> None:
@@ -112,7 +110,6 @@ class SalienceGate(Gate, kind="salience"):
 
     def connect(self, layer: nn.Module, source: nn.Module) -> None:
         """Read the source's input; do norm and gate in one step where that is possible."""
-        source.register_forward_pre_hook(self.observe, with_kwargs=True)
         super().connect(layer, source)
         if type(layer) in NORMS and not self.spec.at_input:
             layer.forward = BoundForward(layer, _norm_forward)
@@ -133,30 +130,11 @@ class SalienceGate(Gate, kind="salience"):
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         """Hook before the source layer: pool what it is fed."""
         x = next(v for v in (*args, *kwargs.values()) if isinstance(v, Tensor))
-        if args and args[0] is x and can_tap(module, x, self.spec.source_axis):
-            x, pooled = Tap.apply(x)
-            self._keep(pooled)
-            return (x, *args[1:]), kwargs
-        self._keep(pool(x, self.spec.source_axis))
-        return None
-
-    def _keep(self, pooled: Tensor) -> None:
-        if torch.compiler.is_compiling():
-            self.traced = pooled  # one thread traces; what it traces has no such attribute any more
-            return
-        _NOW.pooled[self] = pooled
-        if self.training:
-            _ANY_THREAD[self] = pooled
-
-    def _pooled(self) -> Tensor:
-        if torch.compiler.is_compiling():
-            pooled = self.traced
-        else:  # activation checkpointing on a GPU runs parts of a training pass again in another thread
-            pooled = _NOW.pooled.get(self, _ANY_THREAD.get(self) if self.training else None)
-        if pooled is None:
-            message = f"the layer {self.spec.source!r} did not run before {self.spec.module!r}, whose gate it feeds"
-            raise RuntimeError(message)
-        return pooled
+        if not (args and args[0] is x and can_tap(module, x, self.spec.source_axis)):
+            return super().observe(module, args, kwargs)
+        x, pooled = Tap.apply(x)
+        self.keep_reading(pooled)
+        return (x, *args[1:]), kwargs
 
     def pass_output(self, module: nn.Module, args: tuple[Any, ...], out: Tensor) -> Tensor:
         """Hook after the gated layer, unless the norm has been gated in one step."""
@@ -167,7 +145,7 @@ class SalienceGate(Gate, kind="salience"):
 
     def factor(self, x: Tensor) -> Tensor:
         """The salience (B, C)."""
-        return self.salience(self._pooled())
+        return self.salience(self.reading())
 
     def salience(self, pooled: Tensor) -> Tensor:
         """What the channels are multiplied by: (B, C_in) -> (B, C)."""
@@ -238,7 +216,6 @@ class SalienceGate(Gate, kind="salience"):
 
 
 _NOW = _PassOfThread()
-_ANY_THREAD: weakref.WeakKeyDictionary[SalienceGate, Tensor] = weakref.WeakKeyDictionary()
 
 
 def _norm_forward(norm: nn.BatchNorm2d, x: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from pcshrink.config import MethodConfig, Metric
 from pcshrink.methods.base import Step, Target
 from pcshrink.methods.pcs.config import ShrinkConfig
 from pcshrink.methods.pcs.control import Control
-from pcshrink.methods.pcs.rules import base_rate, keep_mask, largest_rate, rate
+from pcshrink.methods.pcs.rules import base_rate, keep_mask, largest_rate, rate, shortest_push
 from pcshrink.methods.pcs.salience import SalienceMethod
 
 STEER_EVERY = 10  # steps
@@ -37,13 +37,12 @@ class PCS(SalienceMethod[ShrinkConfig]):
     def __init__(self, config: ShrinkConfig) -> None:
         super().__init__(config)
         self.lam_base = config.lam or base_rate(
-            config.multiple, config.total_steps, config.lr, config.momentum, config.power
+            config.multiple, config.total_steps, config.lr, config.momentum, config.power, config.optimizer
         )
-        self.lam_most = largest_rate(config.total_steps, config.lr, config.momentum)
+        self.lam_most = largest_rate(config.total_steps, config.lr, config.momentum, config.optimizer)
         self.target: Target | None = None
         self.control = Control()
         self._prices: Tensor | None = None
-        self._pushed = 0.0
 
     def set_target(self, target: Target) -> None:
         """Meet a budget: by widths that are learned, or by the same share of every group."""
@@ -63,9 +62,9 @@ class PCS(SalienceMethod[ShrinkConfig]):
         return price if price in ("madds", "params") else None
 
     def set_prices(self, prices: Mapping[str, float]) -> None:
-        """Weigh the push on each group."""
-        each = [torch.full((g.channels,), float(prices[g.name])) for g in self.groups]
-        self._prices = torch.cat(each).to(self.units.running.device)
+        """Weigh the push on each group; a channel that passes several gates pays its price once."""
+        each = torch.cat([torch.full((g.channels,), float(prices[g.name])) for g in self.groups])
+        self._prices = each.to(self.units.running.device) / self.units.gates_passed
 
     @property
     def lam(self) -> float:
@@ -94,7 +93,7 @@ class PCS(SalienceMethod[ShrinkConfig]):
     def loss(self, step: Step | None = None) -> Tensor:
         """lambda(t) R."""
         pushed = self.shrinking_loss()
-        self._pushed = float(pushed.detach())
+        self.pushed = float(pushed.detach())
         return pushed * self.lam
 
     def after_step(self, *, pushing: bool = True) -> None:
@@ -127,7 +126,7 @@ class PCS(SalienceMethod[ShrinkConfig]):
         """Fix the widths; let go of what stays."""
         self.control.landed = True
         if self.config.allocation == "learned":
-            self.aim(target.widths({name: s.cpu() for name, s in self.scores().items()}))
+            self.aim(target.widths({name: w.cpu() for name, w in self.by_group(self.units.worth).items()}))
         asleep = ~self.selected_units & (self.units.running <= self.config.threshold)
         places = self.units.spread(asleep.to(torch.float32)) > 0
         for gate, part in zip(self.units.gates, places.split(self.units.widths), strict=True):
@@ -168,6 +167,17 @@ class PCS(SalienceMethod[ShrinkConfig]):
         running = self.units.running[self.selected_units]
         return float(running.max()) if running.numel() else 0.0
 
+    def concerns(self) -> list[str]:
+        """A phase that is too short for a push."""
+        steps, needed = self.config.total_steps, shortest_push()
+        if steps >= needed:
+            return []
+        end = "what is left of them is closed by force" if self.target is not None else "fewer channels will leave"
+        return [
+            f"the shrinking phase has {steps} steps, and channels need about {needed} to reach zero while the task can "
+            f"still object; {end}. Give it more epochs"
+        ]
+
     def diagnosis(self) -> str:
         """What was seen of the push, and what to do."""
         config, gates = self.config, self.salience_gates
@@ -192,11 +202,11 @@ class PCS(SalienceMethod[ShrinkConfig]):
 
     def figures(self) -> dict[str, float]:
         """The rate, and what it has left of the selected saliences."""
-        return {"lambda": self.lam, "R": self._pushed, "highest_selected": self.highest_selected}
+        return {"lambda": self.lam, "R": self.pushed, "highest_selected": self.highest_selected}
 
     def state_dict(self) -> dict[str, Any]:
         """Steps, widths, rate and how the budget steers."""
-        own = {"lam_base": self.lam_base, "control": self.control.state_dict(), "R": self._pushed}
+        own = {"lam_base": self.lam_base, "control": self.control.state_dict(), "R": self.pushed}
         return super().state_dict() | own
 
     def load_state_dict(self, state: Any) -> None:
@@ -204,4 +214,4 @@ class PCS(SalienceMethod[ShrinkConfig]):
         super().load_state_dict(state)
         self.lam_base = float(state["lam_base"])
         self.control.load_state_dict(state["control"])
-        self._pushed = float(state["R"])
+        self.pushed = float(state["R"])

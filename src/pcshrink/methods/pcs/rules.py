@@ -5,8 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-# Preset B carries an entry this many times across the hard sigmoid's range of 6, if nothing pushes back.
-REACH_OF_B = 4.0
+# Preset B: the paper's 6e-6 on the sum over a batch of 256 is this much on its mean, whatever the schedule ...
+PAPER_RATE = 6e-6 * 256
+# ... and a short schedule needs more: a bias alone would cross this share of the hard sigmoid's range of 6.
+REACH_OF_B = 0.15
+ADAMW_RATE = 0.02  # AdamW's steps do not grow with the gradient: a penalty only has to outweigh the task
 RANGE = 6.0
 SLOPE = 1 / 6  # of the hard sigmoid inside its range
 SLOW, FASTEST = 0.005, 0.1  # how far a bias may move at a step, in units of the hard sigmoid's input
@@ -17,25 +20,37 @@ def rate(lam_base: float, step: int, total_steps: int, power: float = 2.0) -> fl
     return lam_base * float((min(step, total_steps) / total_steps) ** power)
 
 
-def base_rate(strength: float, total_steps: int, lr: float, momentum: float = 0.9, power: float = 2.0) -> float:
+def base_rate(
+    strength: float, total_steps: int, lr: float, momentum: float = 0.9, power: float = 2.0, optimizer: str = "sgd"
+) -> float:
     """The lambda_base that has a given strength.
 
     A penalty lambda on the batch mean moves the input of the hard sigmoid by lr / (1 - momentum) * lambda / 6 a step,
     through the bias alone. Summed over the growing schedule this is lambda_base * lr / (1 - momentum) / 6 * T /
-    (power + 1), which is set to ``strength * REACH_OF_B`` times the sigmoid's range.
+    (power + 1). Preset B is the paper's own rate, at which the task can object, plus what
+    carries a bias ``REACH_OF_B`` of the sigmoid's range within the schedule, which matters for short ones.
     """
+    if optimizer == "adamw":
+        return strength * ADAMW_RATE
     travel_per_lambda = lr / (1 - momentum) * SLOPE * total_steps / (power + 1)
-    return strength * REACH_OF_B * RANGE / travel_per_lambda
+    return strength * (PAPER_RATE + REACH_OF_B * RANGE / travel_per_lambda)
 
 
-def largest_rate(total_steps: int, lr: float, momentum: float = 0.9) -> float:
+def largest_rate(total_steps: int, lr: float, momentum: float = 0.9, optimizer: str = "sgd") -> float:
     """The largest lambda worth using.
 
     What is pushed faster than a task loss can object, or the rest of the network adapt, dies whether it is needed or
     not. Short schedules may push faster, since nothing would die in them otherwise, but never above ``FASTEST``.
     """
+    if optimizer == "adamw":
+        return 1.0
     speed = min(max(SLOW, 3 * RANGE / total_steps), FASTEST)
     return speed / (lr / (1 - momentum) * SLOPE)
+
+
+def shortest_push() -> int:
+    """Steps of a schedule below which the largest rate is bound by ``FASTEST``."""
+    return round(3 * RANGE / FASTEST)
 
 
 def shrinking_loss(salience: Tensor, selected: Tensor) -> Tensor:

@@ -58,6 +58,16 @@ class Units:
         """The running salience of all units (U,)."""
         return self.gather(torch.cat([gate.running for gate in self.gates]))
 
+    @property
+    def gates_passed(self) -> Tensor:
+        """How many gates each unit passes (U,)."""
+        return self._count.to(self.gates[0].running.device)
+
+    @property
+    def worth(self) -> Tensor:
+        """The running salience of all units (U,), summed over their places: what is lost if a unit leaves."""
+        return self.running * self.gates_passed
+
     def lowest(self, salience: Tensor, ks: list[int]) -> Tensor:
         """Mark the k lowest units of each group: (..., U) -> bool (..., U)."""
         self._here(salience.device)

@@ -62,7 +62,7 @@ def load_recipe(source: str | Path, overrides: Iterable[str] = ()) -> Recipe:
         message = f"{where} must hold sections such as model, data and epochs; got {type(content).__name__}"
         raise ConfigError(message)
     for override in overrides:
-        _override(content, override)
+        override_(content, override)
     return check_recipe(content, where)
 
 
@@ -101,7 +101,12 @@ def _read(path: Path) -> str:
         raise ConfigError(message) from error
 
 
-def _override(content: dict[str, Any], override: str) -> None:
+def override_(content: dict[str, Any], override: str) -> None:
+    """Change one value of plain recipe data; ``section.key=value``, the value read as YAML.
+
+    Raises:
+        ConfigError: The text is no such thing, or the key leads nowhere.
+    """
     key, equals, text = override.partition("=")
     if not equals or not key.strip():
         message = f"--set wants section.key=value, got {override!r}; for example --set epochs.shrink=10"

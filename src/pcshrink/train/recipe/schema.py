@@ -2,94 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    InstanceOf,
-    SerializerFunctionWrapHandler,
-    TypeAdapter,
-    ValidationError,
-    model_serializer,
-    model_validator,
-)
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic import AfterValidator, Field, InstanceOf, model_validator
 
 from pcshrink.budget.config import BudgetConfig
 from pcshrink.config import MethodConfig
 from pcshrink.data.config import DataConfig
+from pcshrink.data.registry import DATASETS
 from pcshrink.methods.registry import method_class
-
-Share = Annotated[float, Field(ge=0, le=1)]
-Ratio = Annotated[float, Field(gt=0, lt=1)]
-Positive = Annotated[float, Field(gt=0)]
-Count = Annotated[int, Field(ge=0)]
-AtLeastOne = Annotated[int, Field(ge=1)]
-
-
-class Section(BaseModel):
-    """Base of all sections: unknown keys are an error, values never change."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
-
-
-T = TypeVar("T")
-
-
-class Embedding(Section):
-    """A section that has settings of a library class among its own keys, side by side in the file.
-
-    ``settings`` holds that class, so that each default stands in one place only.
-    """
-
-    @classmethod
-    def settings_class(cls, data: Mapping[str, Any]) -> type[Any]:
-        """The library's class, which may depend on the section's other keys."""
-        raise NotImplementedError
-
-    @model_validator(mode="before")
-    @classmethod
-    def _take_settings(cls, data: Any) -> Any:
-        if not isinstance(data, Mapping) or "settings" in data:
-            return data
-        own = {key: value for key, value in data.items() if key in cls.model_fields}
-        rest = {key: value for key, value in data.items() if key not in own}
-        return own | {"settings": _build(cls.settings_class(data), rest, list(cls.model_fields))}
-
-    @model_serializer(mode="wrap")
-    def _flatten(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        plain: dict[str, Any] = handler(self)
-        plain.pop("settings")
-        settings: Any = getattr(self, "settings")  # noqa: B009 - each section declares its own type
-        dumped = TypeAdapter(type(settings)).dump_python(settings, mode="json")
-        return plain | {name: dumped[name] for name in _offered(type(settings))}
-
-
-def _offered(config: type[Any]) -> list[str]:
-    """The settings that a recipe may give; a run finds the others by itself."""
-    return [f.name for f in dataclasses.fields(config) if f.metadata.get("recipe", True)]
-
-
-def _build(config: type[T], values: Mapping[str, Any], section: list[str]) -> T:
-    """An object of a library class from plain data; every wrong key is named by its path."""
-    known = _offered(config)
-    wrong = []
-    for key, value in values.items():
-        if key not in known:
-            near = difflib.get_close_matches(str(key), [*known, *section], n=1)
-            names = ", ".join(n for n in (*section, *known) if n != "settings")
-            hint = f"did you mean {near[0]!r}?" if near else f"known are {names}"
-            problem = PydanticCustomError("unknown_key", "unknown key; {hint}", {"hint": hint})
-            wrong.append(InitErrorDetails(type=problem, loc=(str(key),), input=value))
-    if wrong:
-        raise ValidationError.from_exception_data(config.__name__, wrong)
-    return TypeAdapter(config).validate_python(dict(values))
+from pcshrink.train.recipe.embedding import Embedding
+from pcshrink.train.recipe.output import OutputSection
+from pcshrink.train.recipe.section import AtLeastOne, Count, Positive, Ratio, Section, Share
 
 
 class ModelSection(Section):
@@ -122,12 +48,12 @@ class DataSection(Embedding):
     """Where the images come from, and how batches are made of them.
 
     Attributes:
-        name: The data set.
+        name: The data set: built in, registered, or ``package.module:callable``.
         root: Its folder.
         settings: The other keys: those of ``pcshrink.data.DataConfig``.
     """
 
-    name: Literal["digits", "cifar10", "folder"]
+    name: Annotated[str, AfterValidator(DATASETS.check)]
     root: Path | None = None
     settings: DataConfig
 
@@ -257,7 +183,13 @@ class ShrinkSection(Embedding):
 
     @model_validator(mode="after")
     def _how_far(self) -> ShrinkSection:
+        dynamic = not method_class(self.method).static
+        chooses = f"method {self.method} is dynamic: it chooses for each input and cuts nothing"
         wrong = [
+            (dynamic and self.gates == "fold", f"{chooses}, so its gates cannot be folded; set gates: keep"),
+            (dynamic and self.compact_every, f"{chooses}, so compact_every has nothing to do; set it to 0"),
+            (dynamic and self.budget is not None and self.budget.madds is None,
+             f"{chooses}, so only madds fall; give the budget in madds"),
             (self.budget is not None and self.like is not None,
              "budget and like both say how far to shrink; remove one"),
             (self.compact_every and self.settings.min_channels < 2,
@@ -300,26 +232,6 @@ class DistillSection(Section):
     loss: Literal["mse", "soft"] = "mse"
     weight: Share = 0.5
     temperature: Positive = 4.0
-
-
-class OutputSection(Section):
-    """What is written, and how often.
-
-    Attributes:
-        checkpoint_minutes: Longest time between two checkpoints; one is also written after each epoch.
-        checkpoint_steps: Also write one every so many steps.
-        eval_every: Evaluate every so many epochs (and at the end of each phase).
-        tensorboard: Write TensorBoard event files as well as JSON lines.
-        onnx: Export the compact network.
-        latency: Measure dense and compact latency at the end.
-    """
-
-    checkpoint_minutes: Positive = 10.0
-    checkpoint_steps: AtLeastOne | None = None
-    eval_every: AtLeastOne = 1
-    tensorboard: bool = False
-    onnx: bool = False
-    latency: bool = True
 
 
 class Recipe(Section):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from pcshrink.surgery.fold_norms import fold_norms
+from pcshrink.export.fold_norms import fold_norms
 from testing.checks import outputs, relative
 from testing.nets import CASES, Case
 

@@ -66,14 +66,14 @@ def _pairs(model: nn.Module, graph: Graph) -> list[tuple[str, str]]:
         for parameter in module._parameters.values():
             used[id(parameter)] = used.get(id(parameter), 0) + 1
     final = {id(t) for t in tensors(graph.outputs)}
-    found = []
+    pairs = []
     for norm, fed in feeds.items():
         layer = writers.get(fed)
         if layer is None or readers.get(fed) != 1 or fed in final or calls[norm] != 1 or calls[layer] != 1:
             continue
         if _plain(modules[layer], used) and _plain(modules[norm], used) and _fits(modules[layer], modules[norm]):
-            found.append((layer, norm))
-    return found
+            pairs.append((layer, norm))
+    return pairs
 
 
 def _plain(module: nn.Module, used: dict[int, int]) -> bool:

@@ -1,0 +1,1 @@
+"""What all parts share and none owns: whole files, text tables, progress, registries, how to install."""

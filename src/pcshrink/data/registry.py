@@ -1,0 +1,71 @@
+"""The data sets by name, and what each of them says about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pcshrink.common.registry import Registry
+from pcshrink.data.config import SPECIAL_OPTIONS
+from pcshrink.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pcshrink.data.source import ImageData
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSet:
+    """A data set that can be loaded.
+
+    Attributes:
+        name: What it is called in messages.
+        load: ``load(root, config, *, rank, world_size, device)`` gives the ``ImageData``; the arguments are those of
+            ``load_dataset``.
+        needs_root: Whether there is nothing to load without a folder.
+        options: Which of ``SPECIAL_OPTIONS`` have an effect; all others of ``DataConfig`` always have.
+        description: One line.
+
+    Raises:
+        ConfigError: There is no such special option.
+    """
+
+    name: str
+    load: Callable[..., ImageData]
+    needs_root: bool = False
+    options: tuple[str, ...] = SPECIAL_OPTIONS
+    description: str = ""
+
+    def __post_init__(self) -> None:
+        unknown = sorted(set(self.options) - set(SPECIAL_OPTIONS))
+        if unknown:
+            msg = f"options of the data set {self.name!r} must be of {', '.join(SPECIAL_OPTIONS)}; got {unknown}"
+            raise ConfigError(msg)
+
+    @classmethod
+    def of(cls, name: str, thing: Any) -> DataSet:
+        """A data set as it is, or one made of a ``load`` function, for which every option may be set.
+
+        Raises:
+            ConfigError: It is neither.
+        """
+        if isinstance(thing, DataSet):
+            return thing
+        if not callable(thing):
+            msg = (
+                f"the data set {name!r} must be a DataSet or a function (root, config, *, rank, world_size, device) "
+                f"-> ImageData, got {type(thing).__name__}"
+            )
+            raise ConfigError(msg)
+        return cls(name=name, load=thing)
+
+
+DATASETS = Registry(
+    "data set",
+    {
+        "digits": "pcshrink.data.digits:DIGITS",
+        "cifar10": "pcshrink.data.cifar10.stored:CIFAR10",
+        "folder": "pcshrink.data.imagefolder:FOLDER",
+    },
+    DataSet.of,
+)

@@ -1,0 +1,197 @@
+"""A run as its files tell it: recipe, epochs, result, saved network, history. Whatever is not there yet is left out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pcshrink.artifact import read
+from pcshrink.artifact.record import Artifact
+from pcshrink.errors import CheckpointError
+from pcshrink.train.history import History
+
+COSTS = ("params", "madds", "mem_access", "paper_madds", "paper_mem_access", "generator_madds", "error", "loss")
+PHASES = ("dense", "warmup", "shrink", "settle")
+KNOWN_IMAGES = {"cifar10": 10_000}  # where a run did not record how many it was evaluated on
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What there is to tell about a run.
+
+    Attributes:
+        name: What it is called here.
+        folder: Where its files are.
+        recipe: The recipe as plain data.
+        rows: One for each epoch.
+        result: The outcome; empty while the run goes on.
+        saved: The saved network's record.
+        history: The record of steps and saliences.
+        network: Groups, layers and what stays, as ``network_facts`` gives them; None if they cannot be known.
+        times: What each layer takes, if it was measured.
+    """
+
+    name: str
+    folder: Path
+    recipe: dict[str, Any]
+    rows: list[dict[str, Any]]
+    result: dict[str, Any] = field(default_factory=dict)
+    saved: Artifact | None = None
+    history: History | None = None
+    network: dict[str, Any] | None = None
+    times: dict[str, Any] | None = None
+
+    @property
+    def dense(self) -> dict[str, Any]:
+        """Costs and error of the uncompressed network."""
+        return dict(self.result.get("dense") or {})
+
+    @property
+    def compact(self) -> dict[str, Any]:
+        """Costs and error of the final network."""
+        return dict(self.result.get("compact") or {})
+
+    @property
+    def whole(self) -> bool:
+        """Whether the final network is the dense one: nothing was cut."""
+        return bool(self.result) and self.compact.get("params") == self.dense.get("params")
+
+    @property
+    def data(self) -> str:
+        """The data set."""
+        return str(self.recipe["data"]["name"])
+
+    @property
+    def model(self) -> str:
+        """The network."""
+        return str(self.recipe["model"]["name"])
+
+    @property
+    def method(self) -> str:
+        """The name of its method, or ``dense``."""
+        return str((self.recipe.get("shrink") or {"method": "dense"}).get("method", "shrink"))
+
+    @property
+    def images(self) -> int | None:
+        """How many images the error was measured on."""
+        recorded = self.history.facts.get("images", {}).get("eval") if self.history is not None else None
+        found = self.compact.get("images") or recorded or KNOWN_IMAGES.get(self.data)
+        return int(found) if found else None
+
+    @property
+    def widths(self) -> dict[str, tuple[int, int]]:
+        """Group -> channels before and now."""
+        plan = self.saved.plan if self.saved is not None else None
+        if plan is not None:
+            return {name: (plan.sizes[name], len(kept)) for name, kept in plan.groups.items()}
+        groups = self.history.groups if self.history is not None else {}
+        return {name: (trace.salience.shape[1], int(trace.alive[-1])) for name, trace in groups.items()}
+
+    def phases(self) -> list[tuple[str, int, int]]:
+        """Name, first epoch and end of each phase."""
+        found, start = [], 0
+        for phase in PHASES:
+            length = int(self.recipe.get("epochs", {}).get(phase, 0))
+            if length:
+                found.append((phase, start, start + length))
+            start += length
+        return found
+
+    @property
+    def cut_epoch(self) -> int | None:
+        """The epoch before which everything selected was cut; None where nothing is, or not yet."""
+        end = next((end for phase, _, end in self.phases() if phase == "shrink"), None)
+        return end if end is not None and len(self.rows) >= end else None
+
+
+def open_run(folder: str | Path, name: str | None = None) -> Run:
+    """Read all files of a run, finished or not; also of a kept one (``results.json`` and ``log.jsonl``).
+
+    Raises:
+        CheckpointError: The folder is no run, has no epoch yet, or a file in it is damaged.
+    """
+    folder = Path(folder)
+    recipe_file, log_file = folder / "recipe.yaml", _first(folder, "metrics.jsonl", "log.jsonl")
+    if not recipe_file.is_file():
+        what = "has no recipe.yaml" if folder.is_dir() else "is no folder"
+        message = f"{folder} is no run: it {what}; name the folder that `pcshrink train --out` wrote"
+        raise CheckpointError(message)
+    rows = _rows(log_file) if log_file is not None else []
+    if not rows:
+        message = f"the run in {folder} has no finished epoch yet; report it after its first one"
+        raise CheckpointError(message)
+    home = next((h for h in (folder / "model", folder) if (h / "pcshrink.json").is_file()), None)
+    return Run(
+        name=name or folder.resolve().name,
+        folder=folder,
+        recipe=_recipe(recipe_file),
+        rows=rows,
+        result=_result(folder),
+        saved=read(home) if home is not None else None,
+        history=History.open(folder) if History.exists(folder) else None,
+        times=_json(folder / "layers.json") if (folder / "layers.json").is_file() else None,
+    )
+
+
+def _first(folder: Path, *names: str) -> Path | None:
+    return next((folder / name for name in names if (folder / name).is_file()), None)
+
+
+def _recipe(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        _ = content["model"]["name"], content["data"]["name"]
+    except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError) as error:
+        message = f"{path} is not the recipe of a run: {' '.join(str(error).split())[:200]}"
+        raise CheckpointError(message) from error
+    return dict(content)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        message = f"{path} is damaged: {error}"
+        raise CheckpointError(message) from error
+    if not isinstance(content, dict):
+        message = f"{path} is damaged: it holds a {type(content).__name__}, not an object"
+        raise CheckpointError(message)
+    return content
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    """The epochs; a last line that is being written, or was cut short, is left out."""
+    rows = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            row = json.loads(line)
+        except ValueError:
+            break
+        if not isinstance(row, dict) or "epoch" not in row:
+            break
+        rows.append(row)
+    return rows
+
+
+def _result(folder: Path) -> dict[str, Any]:
+    if (folder / "result.json").is_file():
+        return _json(folder / "result.json")
+    if (folder / "results.json").is_file():
+        return _kept(_json(folder / "results.json"))
+    return {}
+
+
+def _kept(said: dict[str, Any]) -> dict[str, Any]:
+    """A kept result in the form of a run's own."""
+    compact = {key: said[key] for key in COSTS if key in said}
+    dense: dict[str, Any] = {}
+    timed = said.get("latency")
+    if timed:
+        compact |= {"latency_ms": timed["ms"]}
+        dense |= {"latency_ms": timed["ms"] / timed["share"]}
+    keep: dict[str, Any] = {key: said[key] for key in ("cut", "widths", "seconds", "command") if key in said}
+    return {"dense": dense, "compact": compact, **keep}

@@ -1,0 +1,87 @@
+"""What an optimizer remembers, by parameter name, and how it survives a cut."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pcshrink.errors import PlanMismatchError
+from pcshrink.graph.model import unwrap
+from pcshrink.surgery.plan import PrunePlan
+
+State = dict[str, dict[str, Any]]
+
+
+def transfer(optimizer: torch.optim.Optimizer, model: nn.Module, small: nn.Module, plan: PrunePlan) -> Any:
+    """An optimizer for the compact model that goes on where the one of the model before the cut stands.
+
+    Momentum and other memory are cut as the weights were; learning rates and other options stay.
+
+    Args:
+        optimizer: The optimizer of ``model``.
+        model: The model before the cut.
+        small: What ``compact`` made of it.
+        plan: What it was cut by.
+
+    Returns:
+        A new optimizer of the same class.
+
+    Raises:
+        PlanMismatchError: The optimizer holds parameters that are not the model's.
+    """
+    names = {parameter: name for name, parameter in unwrap(model).named_parameters()}
+    after = dict(unwrap(small).named_parameters())
+    groups = []
+    for group in optimizer.param_groups:
+        strange = sum(p not in names for p in group["params"])
+        if strange:
+            message = f"{strange} parameters of the optimizer are not the model's; pass the model it was made for"
+            raise PlanMismatchError(message)
+        kept = [after[names[p]] for p in group["params"] if names[p] in after]  # folded gates are gone
+        groups.append(group | {"params": kept})
+    new = type(optimizer)(groups, **optimizer.defaults)
+    set_optimizer_state(unwrap(small), new, cut_state(optimizer_state(unwrap(model), optimizer), plan))
+    return new
+
+
+def optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> State:
+    """What the optimizer remembers, by parameter name."""
+    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
+    return {
+        names[p]: {k: v for k, v in memory.items() if v is not None}
+        for p, memory in optimizer.state.items()
+        if p in names
+    }
+
+
+def set_optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
+    """Give an optimizer the memory of another; parameters it does not name start afresh."""
+    for name, parameter in model.named_parameters():
+        if name in state:
+            optimizer.state[parameter] = {
+                k: _placed(v, parameter) if isinstance(v, Tensor) else v for k, v in state[name].items()
+            }
+
+
+def _placed(value: Tensor, parameter: Tensor) -> Tensor:
+    if value.shape != parameter.shape:
+        return value.clone()  # a step counter
+    return torch.empty_like(parameter).copy_(value)
+
+
+def cut_state(state: State, plan: PrunePlan) -> State:
+    """The same memory for the model that a plan leaves."""
+    smaller: State = {}
+    for name, memory in state.items():
+        axes = plan.tensors.get(name, {})
+        shape = plan.shapes.get(name)
+        smaller[name] = {}
+        for key, value in memory.items():
+            if isinstance(value, Tensor) and shape is not None and list(value.shape) == shape:
+                for axis, kept in axes.items():
+                    value = value.index_select(axis, torch.tensor(kept, device=value.device))
+            smaller[name][key] = value
+    return smaller

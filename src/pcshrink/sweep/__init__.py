@@ -1,0 +1,1 @@
+"""Many trainings that belong together: methods side by side, and settings one against the other."""

@@ -12,6 +12,7 @@ import torch
 import yaml
 
 import pcshrink as pcs
+from pcshrink.artifact import load_weights, read
 from pcshrink.data import DataConfig, load_dataset
 from pcshrink.train.recipe.read import check_recipe
 
@@ -34,6 +35,27 @@ def test_a_kept_network_loads_and_costs_what_it_says(folder: Path) -> None:
     assert (layers.params, layers.madds, layers.mem_access) == (said["params"], said["madds"], said["mem_access"])
     assert (paper.madds, paper.mem_access) == (said["paper_madds"], said["paper_mem_access"])
     assert sum(path.stat().st_size for path in folder.iterdir()) < LARGEST
+
+
+@pytest.mark.parametrize("folder", KEPT, ids=lambda folder: folder.name)
+def test_files_of_the_first_schema_load_bit_for_bit(folder: Path, tmp_path: Path) -> None:
+    record = json.loads((folder / "pcshrink.json").read_text())
+    assert record["schema"] == 1
+    model, saved = pcs.load(folder), load_weights(folder / "model.safetensors")
+    state = model.state_dict()
+    for name, tensor in saved.items():
+        assert state[name].dtype == tensor.dtype
+        assert torch.equal(state[name], tensor), name
+    # What gates have had since then is as if it were not there.
+    newer = [tensor for name, tensor in state.items() if name not in saved]
+    assert all(bool((tensor == 1).all()) for tensor in newer)
+    again = pcs.load(
+        pcs.save(tmp_path, model, read(folder).plan, record["builder"], builder_args=record["builder_args"])
+    )
+    assert json.loads((tmp_path / "pcshrink.json").read_text())["schema"] == 2
+    images = torch.randn(4, 3, 32, 32)
+    with torch.no_grad():
+        assert torch.equal(again(images), model(images))
 
 
 @pytest.mark.parametrize("folder", KEPT, ids=lambda folder: folder.name)

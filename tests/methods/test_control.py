@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from pcshrink.methods.pcs.control import (
     AHEAD,
     CLOSE_FROM,
     CLOSED_AT,
+    GAIN,
     LAND_AT,
     LARGEST_ERROR,
     LEAST,
@@ -80,10 +82,9 @@ def test_the_rate_stays_in_its_range_whatever_happens() -> None:
             assert LEAST <= control.boost <= MOST
     assert far_behind.boost == MOST
     assert far_ahead.boost < 1
-    once, twice = Control(), Control()
-    once.steer(0.9, 1 - LARGEST_ERROR, 0.01)
-    twice.steer(0.9, -5.0, 0.01)
-    assert twice.boost < 2 * once.boost  # one absurd figure does little
+    absurd = Control()
+    absurd.steer(0.9, -50.0, 0.01)
+    assert absurd.boost == pytest.approx(math.exp(GAIN * LARGEST_ERROR * 0.01))  # one bad figure does little
 
 
 @pytest.mark.parametrize("strength", [0.3, 1.0, 3.0, 10.0])
@@ -110,7 +111,7 @@ def test_the_state_is_plain_and_complete() -> None:
 
 # The same through the trainer, on digits.
 
-SHRINK = 8
+SHRINK = 6
 STEPS = 22  # an epoch
 
 
@@ -161,8 +162,8 @@ def test_a_budget_is_met_and_what_leaves_is_at_zero(
     kept = kept_shares(tmp_path / "whole")
     assert max(kept) - min(kept) > 0.1  # every group found its own width
     assert result.compact["error"] < 20
-    # before the widths are fixed, while what must go is closed, and when it is
-    stops = [round(part * SHRINK * STEPS) for part in (0.4, 0.85, 0.97)]
+    # before the widths are fixed, and while what must go is closed
+    stops = [round(part * SHRINK * STEPS) for part in (0.4, 0.87)]
     train_with_stops(chosen, tmp_path / "stopped", *stops)
     assert model_bytes(tmp_path / "stopped") == model_bytes(tmp_path / "whole")
 

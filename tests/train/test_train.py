@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+import yaml
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -201,6 +202,16 @@ def test_a_plain_run(tmp_path: Path) -> None:
     result = train(tiny(shrink=None, distill=None, epochs={"dense": 2}), tmp_path, quiet=True)
     assert result.compact["madds"] == result.dense["madds"]
     assert result.compact["error"] == rows(tmp_path)[-1]["error"]
+
+
+@pytest.mark.train
+def test_a_run_of_an_earlier_version_is_evaluated(tmp_path: Path) -> None:
+    """Its recipe says how it shrank in words that are unknown by now."""
+    result = train(tiny(shrink=None, distill=None, epochs={"dense": 1}), tmp_path, quiet=True)
+    path = tmp_path / "recipe.yaml"
+    old = {"shrink": {"method": "truncate", "policy": "running", "raise_rate": 2.0}, "epochs": {"shrink": 1}}
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | old))
+    assert evaluate_saved(tmp_path)["error"] == result.compact["error"]
 
 
 class WatchCuts(Callback):

@@ -43,8 +43,7 @@ def main(steps: int = 60) -> nn.Module:
         intermediate_size=96, num_labels=10,
     ))  # fmt: skip
     example = {"pixel_values": data[0]["pixel_values"][None]}
-    shrinker = pcs.attach_(model, example, pcs.ShrinkConfig(total_steps=steps, lr=0.05))
-    pcs.set_budget(shrinker, example, madds=0.7)
+    shrinker = pcs.attach_(model, example, pcs.ShrinkConfig(ratio=0.5, total_steps=steps, lr=0.05))
     optimizer = torch.optim.SGD(shrinker.param_groups(weight_decay=1e-4), lr=0.05, momentum=0.9)
     with tempfile.TemporaryDirectory() as folder:
         settings = TrainingArguments(
@@ -52,7 +51,7 @@ def main(steps: int = 60) -> nn.Module:
         )
         settings = settings.set_save("no").set_logging("no")
         ShrinkingTrainer(model, settings, train_dataset=data, optimizers=(optimizer, None), shrinker=shrinker).train()
-    small = pcs.compact(model.eval(), shrinker.plan({n: ~low for n, low in shrinker.selected().items()}), example)
+    small = pcs.compact(model.eval(), shrinker.plan(cut="selected"), example)
     print(f"{model.num_parameters():,} -> {small.num_parameters():,} parameters")
     return small
 

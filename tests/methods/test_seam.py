@@ -150,7 +150,8 @@ def test_a_method_of_ones_own_goes_through_the_ordinary_trainer(
         assert 0.9 * result.budget["limit"] <= result.budget["reached"] <= 1.01 * result.budget["limit"]
     assert result.compact["error"] < 60  # it learned something on the way
     assert evaluate_saved(tmp_path)["error"] == result.compact["error"]
-    assert bool(find_gates(small)) is (settings.get("gates") != "fold")
+    stay = settings.get("gates") != "fold" and method != "toy-norm"  # plain masks have nothing left to do
+    assert bool(find_gates(small)) is stay
     assert result.cut is not None
     assert result.cut["highest"] is None
     if settings["compact_every"]:

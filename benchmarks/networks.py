@@ -201,7 +201,7 @@ def export_time(model: nn.Module, example: Any) -> str:
     arguments = example if isinstance(example, tuple) else (example,)
     try:
         return f"{quickest(lambda: torch.export.export(model, arguments, strict=False), rounds=1):.2f}"
-    except Exception:
+    except Exception:  # torch.export raises many kinds, all of which mean this
         return "refused"
 
 

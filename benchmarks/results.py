@@ -71,9 +71,23 @@ The data first: `pcshrink data cifar10 --root data/cifar10`. To check a row:
 pcshrink eval zoo/NAME --data cifar10
 ```
 
-To train again, the dense network first; the networks that Torch-Pruning cut come from
-`python -m benchmarks.peers --weights zoo/resnet20-dense/model.safetensors --out runs/peers`
-(bfloat16 sums depend on the processor, so the last digits may differ):
+To train again, the dense network first (bfloat16 sums depend on the processor, so the last digits may differ). What
+Torch-Pruning starts from is cut as below; the rows here have the same channels, but for up to two of a group that the
+budget leaves room for and that were not filled in then. `shrink.method: torch-pruning` does it all in one run.
+
+```python
+import torch, pcshrink
+from pcshrink.methods.torch_pruning import TorchPruningConfig
+
+for kind in ("group-norm", "bn-scale"):
+    model, x = pcshrink.load("zoo/resnet20-dense"), torch.randn(2, 3, 32, 32)
+    shrinker = pcshrink.attach_(model, x, TorchPruningConfig(importance=kind, reg=0))
+    pcshrink.set_budget(shrinker, x, gates="fold", madds=17.6e6, convention="paper")
+    shrinker.method.start()
+    plan = shrinker.plan()
+    small = pcshrink.compact(model, plan, x, gates="fold")
+    pcshrink.save(f"runs/peers/{{kind}}", small, plan, "pcshrink:resnet20", builder_args={{"num_classes": 10}})
+```
 
 ```
 {commands}

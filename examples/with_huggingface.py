@@ -1,37 +1,16 @@
-"""Hugging Face Trainer: the penalty belongs into ``compute_loss``; a callback takes the step."""
+"""Hugging Face Trainer: attach, and add one callback."""
 
 from __future__ import annotations
 
 import tempfile
-from typing import Any
 
 import torch
 from torch import nn
-from transformers import Trainer, TrainerCallback, TrainingArguments, ViTConfig, ViTForImageClassification
+from transformers import Trainer, TrainingArguments, ViTConfig, ViTForImageClassification
 
 import pcshrink as pcs
 from pcshrink.data.digits import load_digits
-
-
-class ShrinkingTrainer(Trainer):
-    def __init__(self, *args: Any, shrinker: pcs.Shrinker, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.shrinker = shrinker
-        self.add_callback(StepCallback(shrinker))
-
-    def compute_loss(self, model: nn.Module, inputs: Any, return_outputs: bool = False, **kwargs: Any) -> Any:
-        loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **kwargs)
-        if model.training:
-            loss = loss + self.shrinker.penalty()
-        return (loss, outputs) if return_outputs else loss
-
-
-class StepCallback(TrainerCallback):
-    def __init__(self, shrinker: pcs.Shrinker) -> None:
-        self.shrinker = shrinker
-
-    def on_step_end(self, *_: Any, **__: Any) -> None:
-        self.shrinker.step()  # after optimizer.step()
+from pcshrink.integrations.transformers import ShrinkCallback
 
 
 def main(steps: int = 60) -> nn.Module:
@@ -50,7 +29,8 @@ def main(steps: int = 60) -> nn.Module:
             folder, max_steps=steps, per_device_train_batch_size=32, report_to=[], use_cpu=True
         )
         settings = settings.set_save("no").set_logging("no")
-        ShrinkingTrainer(model, settings, train_dataset=data, optimizers=(optimizer, None), shrinker=shrinker).train()
+        callbacks = [ShrinkCallback(shrinker)]
+        Trainer(model, settings, train_dataset=data, optimizers=(optimizer, None), callbacks=callbacks).train()
     small = pcs.compact(model.eval(), shrinker.plan(cut="selected"), example)
     print(f"{model.num_parameters():,} -> {small.num_parameters():,} parameters")
     return small

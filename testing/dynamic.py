@@ -26,7 +26,7 @@ from pcshrink.train.run import train
 from testing.nets import randomise_
 from testing.training import model_bytes, tiny
 
-EPOCHS = {"dense": 2, "warmup": 1, "shrink": 3, "settle": 2}  # of 22 steps
+EPOCHS = {"dense": 1, "warmup": 1, "shrink": 2, "settle": 2}  # of 22 steps
 
 
 class CopyAt(Callback):
@@ -41,14 +41,12 @@ class CopyAt(Callback):
             shutil.copytree(loop.checkpoints.folder.parent, self.folder)
 
 
-def check_run(folder: Path, shrink: dict[str, Any], *, stop: int = 100, train_section: Any = None) -> Result:
+def check_run(folder: Path, shrink: dict[str, Any], *, stop: int = 70, **changes: Any) -> Result:
     """A whole run: it learns, what it reports is what the saved network does, and it can be resumed bit by bit."""
     torch.set_num_threads(1)
-    changes: dict[str, Any] = {"train": train_section} if train_section else {}
-    recipe = tiny(
-        shrink=shrink, distill=None, epochs=EPOCHS, data={"name": "digits", "batch_size": 64},
-        optimizer={"lr": 0.05}, output={"latency": False}, **changes,
-    )  # fmt: skip
+    sections: dict[str, Any] = {"epochs": EPOCHS, "data": {"name": "digits", "batch_size": 64}}
+    sections |= {"optimizer": {"lr": 0.05}, "output": {"latency": False}}
+    recipe = tiny(shrink=shrink, distill=None, **sections | changes)
     result = train(recipe, folder / "whole", quiet=True, callbacks=[CopyAt(stop, folder / "half")])
     assert result.compact["error"] < 40  # by chance it would be 90
     assert result.compact["params"] > result.dense["params"]  # kernels stay whole, and gates come on top

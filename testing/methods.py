@@ -96,7 +96,8 @@ class Stream(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y = self.na(self.a(x)).relu()
         y = (y + self.nd(self.d(self.nb(self.b(y)).relu()))).relu()
-        return self.head(y.mean((2, 3)))
+        scores: Tensor = self.head(y.mean((2, 3)))
+        return scores
 
 
 def attach_stream(config: MethodConfig, seed: int = 0) -> tuple[Any, Method[Any], Tensor]:

@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pcshrink.graph.model import run
+
 
 @dataclass(frozen=True)
 class Case:
@@ -88,7 +90,7 @@ def settle_norms_(model: nn.Module, example: Any) -> nn.Module:
         norm.reset_running_stats()
         norm.momentum = None  # the plain mean over all batches
     model.train()
-    model(example)
+    run(model, example)
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
         norm.running_mean.add_(torch.randn_like(norm.running_mean) * norm.running_var.sqrt() * 0.3)

@@ -156,7 +156,7 @@ def test_an_impossible_k(k: Any) -> None:
 
 @pytest.mark.parametrize("state", [{}, {"steps": 3}, {"method": "pcs", "state": {}}])
 def test_a_state_of_something_else(state: dict[str, Any]) -> None:
-    with pytest.raises(CheckpointError, match=r"this is no state of a shrinker: .*missing"):
+    with pytest.raises(CheckpointError, match=r"this is not the state of a shrinker: .*missing"):
         pcs.attach_(net(), EXAMPLE).load_state_dict(state)
 
 

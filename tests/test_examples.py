@@ -61,6 +61,45 @@ def test_huggingface() -> None:
     assert heads == [2, 2]
 
 
+def test_the_package_never_imports_what_is_under_the_agpl() -> None:
+    package = EXAMPLES.parent / "src"
+    assert not [path.name for path in package.rglob("*.py") if "ultralytics" in path.read_text(encoding="utf-8")]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_yolo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("YOLO_CONFIG_DIR", str(tmp_path / "settings"))
+    monkeypatch.setenv("YOLO_OFFLINE", "true")
+    pytest.importorskip("ultralytics")
+    options = {
+        "imgsz": 64, "batch": 4, "workers": 0, "device": "cpu", "optimizer": "SGD", "lr0": 0.01, "nbs": 4, "val": False,
+        "plots": False, "pretrained": False, "amp": False, "project": str(tmp_path), "name": "run",
+    }  # fmt: skip
+    data = made_up_boxes(tmp_path / "boxes")
+    small = example("yolo").main(data, tmp_path / "small.pt", epochs=1, **options)
+    dense = sum(p.numel() for p in type(small)("yolov8n.yaml").model.parameters())
+    assert sum(p.numel() for p in small.model.parameters()) < 0.75 * dense
+    assert not find_gates(small.model)
+    found = small.predict(str(tmp_path / "boxes" / "images" / "0.png"), imgsz=64, verbose=False, save=False)
+    assert len(found) == 1
+    assert Path(small.export(format="torchscript", imgsz=64)).is_file()
+
+
+def made_up_boxes(folder: Path) -> Path:
+    """Eight images with a bright box each."""
+    image = pytest.importorskip("PIL.Image")
+    for kind in ("images", "labels"):
+        (folder / kind).mkdir(parents=True)
+    for number in range(8):
+        picture = torch.zeros(64, 64, 3, dtype=torch.uint8)
+        picture[16:40, 8 + number : 40 + number] = 200
+        image.fromarray(picture.numpy()).save(folder / "images" / f"{number}.png")
+        (folder / "labels" / f"{number}.txt").write_text(f"0 {(24 + number) / 64} {28 / 64} 0.5 {24 / 64}\n")
+    content = f"path: {folder}\ntrain: images\nval: images\nnames: {{0: box}}\n"
+    (folder / "data.yaml").write_text(content)
+    return folder / "data.yaml"
+
+
 def test_two_processes_agree() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

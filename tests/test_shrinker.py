@@ -13,10 +13,11 @@ from torch.utils.checkpoint import checkpoint
 
 import pcshrink as pcs
 from pcshrink.config import MethodConfig
-from pcshrink.errors import SalienceError
+from pcshrink.errors import ConfigError, SalienceError
 from pcshrink.methods.lasso import LassoConfig
 from pcshrink.methods.pcs.by_input import ByInputConfig
 from pcshrink.methods.truncation import TruncationConfig
+from testing.nets import randomise_
 
 
 class Block(nn.Module):
@@ -398,9 +399,50 @@ def test_a_loop_of_ones_own_meets_a_budget_and_settles() -> None:
     ({"madds": 1e-6}, "cannot be reached"),
     ({"flops": 0.5}, "unknown budget flops"),
     ({}, "give exactly one of madds"),
-    ({"latency": 0.5}, "needs the trainer"),
+    ({"latency": 0.5}, 'needs gates="fold"'),
 ])  # fmt: skip
 def test_an_impossible_budget_is_refused_at_once(budget: dict[str, float], message: str) -> None:
     shrinker = pcs.attach_(small_net(), EXAMPLE)
     with pytest.raises(pcs.ShrinkError, match=message):
         pcs.set_budget(shrinker, EXAMPLE, **budget)
+
+
+def test_settled_gates_can_be_folded_without_changing_an_answer() -> None:
+    shrinker = pcs.attach_(randomise_(small_net()), EXAMPLE)
+    x = torch.randn(4, *EXAMPLE.shape[1:])
+    shrinker.model(x)
+    shrinker.model.eval()
+    with torch.no_grad():
+        free = shrinker.model(x)
+        shrinker.settle(1.0)
+        constant = shrinker.model(x)
+        torch.testing.assert_close(pcs.fold(shrinker.model)(x), constant, rtol=1e-4, atol=1e-5)
+        shrinker.settle(0.0)
+        assert torch.equal(shrinker.model(x), free)
+    assert not torch.allclose(free, constant)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.5, float("nan"), "half", None])
+def test_the_share_of_settling_is_checked(share: Any) -> None:
+    with pytest.raises(ConfigError, match=r"from 0 \(free gates\)"):
+        pcs.attach_(small_net(), EXAMPLE).settle(share)
+
+
+def test_gates_that_become_constant_are_compiled_once() -> None:
+    """Every step has another share; code that depends on the number would be compiled for each."""
+    shrinker = pcs.attach_(small_net(), EXAMPLE)
+    compiled = 0
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        nonlocal compiled
+        compiled += 1
+        return graph.forward
+
+    fast = torch.compile(shrinker.model, backend=backend)
+    counts = []
+    for share in (0.0, 0.1, 0.2, 0.3, 0.4, 1.0):
+        shrinker.settle(share)
+        fast(EXAMPLE).sum().backward()
+        shrinker.step(pushing=False)
+        counts.append(compiled)
+    assert counts[1] == counts[-1]  # free gates once, gates on their way once

@@ -4,6 +4,7 @@ The heavy packages live in a virtual environment under the user's cache folder (
 XDG_CACHE_HOME/pcshrink, else ~/.cache/pcshrink), keyed by what decides its content: the dependencies in
 pyproject.toml, constraints.txt and the Python version. Every clone on the machine shares it. The clone itself
 gets a light `.venv` that sees the shared packages and holds only pcshrink, installed in editable mode.
+`--extra zoo` makes another environment on top, with the packages that only `make zoo` needs.
 
 Standard library only; progress goes to stderr, so that `--print-python` leaves stdout to the path.
 """
@@ -29,6 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 NAME = "pcshrink"
 OLDEST = (3, 10)
 CONSTRAINED_FROM = (3, 11)  # some versions in constraints.txt no longer exist for older Pythons
+EXTRAS_BELOW = "# Below: only for"  # in constraints.txt; what follows does not change the environment of the tests
 COMPLETE = ".complete"
 STAMP = ".pcshrink-stamp"
 # Settings of the caller's shell that would send packages somewhere else.
@@ -85,12 +87,13 @@ def digest(*parts: object) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def dependency_key(pyproject: dict[str, Any], constraints: str) -> str:
+def dependency_key(pyproject: dict[str, Any], constraints: str, extra: str = "dev") -> str:
     """Changes when the installed packages would; a comment or a lint setting does not change it."""
-    lines = (line.split("#")[0].strip() for line in constraints.splitlines())
+    counted = constraints.partition(EXTRAS_BELOW)[0] if extra == "dev" else constraints
+    lines = (line.split("#")[0].strip() for line in counted.splitlines())
     pins = sorted(line for line in lines if line)
     interpreter = (sys.implementation.name, platform.python_version(), platform.system(), platform.machine())
-    return digest(requirements(pyproject), pins, interpreter)
+    return digest(requirements(pyproject, extra), pins, interpreter)
 
 
 def cache_folder() -> Path:
@@ -148,7 +151,8 @@ def base_python() -> str:
     return str(getattr(sys, "_base_executable", None) or sys.executable)
 
 
-def build_shared(shared: Path, wanted: list[str]) -> None:
+def build_shared(shared: Path, wanted: list[str], below: Path | None = None) -> None:
+    """Install packages into a new environment, which also sees those of the one below it."""
     log = shared.with_suffix(".log")
     log.unlink(missing_ok=True)
     if shared.exists():
@@ -158,6 +162,8 @@ def build_shared(shared: Path, wanted: list[str]) -> None:
     started = time.monotonic()
     remedy = "Is the venv module of this Python installed?"
     run([base_python(), "-m", "venv", shared], log, "creating the virtual environment", remedy)
+    if below is not None:
+        link_(shared, below)
     command: list[str | Path] = [interpreter_of(shared), "-m", "pip", "install", "--no-compile", *wanted]
     if sys.version_info >= CONSTRAINED_FROM:
         command += ["-c", ROOT / "constraints.txt"]
@@ -196,6 +202,12 @@ def is_current(light: Path, stamp: str) -> bool:
     return made.is_file() and made.read_text(encoding="utf-8") == stamp and all(part.exists() for part in parts)
 
 
+def link_(environment: Path, below: Path) -> None:
+    """Let an environment see the packages of another one."""
+    link = f"import site; site.addsitedir({str(site_packages(below))!r})\n"
+    (site_packages(environment) / "_shared.pth").write_text(link, encoding="utf-8")
+
+
 def build_light(light: Path, shared: Path, stamp: str) -> None:
     if light.exists() and not (light / STAMP).exists():
         raise SetupError(f"{light} was not made by this tool; move it away, then run `make install` again")
@@ -207,18 +219,18 @@ def build_light(light: Path, shared: Path, stamp: str) -> None:
     log.unlink(missing_ok=True)
     command: list[str | Path] = [base_python(), "-m", "venv", "--without-pip", light]
     run(command, log, "creating .venv", "Is the venv module of this Python installed?")
-    link = f"import site; site.addsitedir({str(site_packages(shared))!r})\n"
-    (site_packages(light) / "_shared.pth").write_text(link, encoding="utf-8")
+    link_(light, shared)
     pip: list[str | Path] = [interpreter_of(light), "-m", "pip", "install", "--quiet"]
     command = [*pip, "--no-deps", "--no-index", "--no-build-isolation", "--editable", ROOT]
     run(command, log, f"installing {NAME} itself", "Is pyproject.toml valid? `make clean` starts over.")
     (light / STAMP).write_text(stamp, encoding="utf-8")
 
 
-def prepare() -> Path:
-    """Make both environments where needed; returns the path of the clone's interpreter."""
+def prepare(extra: str | None = None) -> Path:
+    """Make the environments where needed; returns the path of the clone's interpreter, or of that with the extra."""
     pyproject = read_pyproject(ROOT / "pyproject.toml")
-    key = dependency_key(pyproject, (ROOT / "constraints.txt").read_text(encoding="utf-8"))
+    constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    key = dependency_key(pyproject, constraints)
     shared, light = cache_folder() / f"venv-{key}", ROOT / ".venv"
     stamp = clone_stamp(pyproject, shared)
     if not (is_complete(shared) and is_current(light, stamp)):
@@ -227,18 +239,30 @@ def prepare() -> Path:
                 build_shared(shared, requirements(pyproject))
             if not is_current(light, stamp):
                 build_light(light, shared, stamp)
-    return interpreter_of(light)
+    return interpreter_of(light) if extra is None else prepare_extra(extra, pyproject, constraints, light)
+
+
+def prepare_extra(extra: str, pyproject: dict[str, Any], constraints: str, light: Path) -> Path:
+    """An environment with the packages of one more extra on top of the clone's; it sees the clone itself as well."""
+    if extra not in pyproject["project"]["optional-dependencies"]:
+        raise SetupError(f"pyproject.toml has no optional dependencies {extra!r}")
+    top = cache_folder() / f"{extra}-{dependency_key(pyproject, constraints, extra)}-{digest(str(ROOT))}"
+    with locked(top.with_suffix(".lock")):
+        if not is_complete(top):
+            build_shared(top, pyproject["project"]["optional-dependencies"][extra], below=light)
+    return interpreter_of(top)
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Prepare the Python environment of this clone.")
     parser.add_argument("--print-python", action="store_true", help="print the path of the interpreter on stdout")
+    parser.add_argument("--extra", help="another environment on top, with these optional dependencies (zoo)")
     parser.add_argument("--quiet", action="store_true", help="say nothing when there is nothing to do")
     options = parser.parse_args(arguments)
     try:
         if sys.version_info < OLDEST:
             raise SetupError(f"Python {platform.python_version()} is too old; use make PYTHON=python3.10 or newer")
-        python = prepare()
+        python = prepare(options.extra)
     except (SetupError, OSError) as error:
         say(f"error: {error}")
         return 1

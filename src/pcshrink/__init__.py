@@ -5,7 +5,7 @@ The public names and the packages are imported when they are first used, so that
 
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "PrunePlan",

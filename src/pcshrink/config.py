@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from pcshrink.errors import ConfigError
 # A recipe gives these by other means: the length of a phase, the optimizer section, whether it is the first attachment.
 BY_RUN = {"recipe": False}
 Metric = Literal["madds", "params", "mem_access"]
+Quantity = Literal["madds", "params", "mem_access", "latency"]  # what a channel can be priced by
 Config = TypeVar("Config", bound="MethodConfig")
 
 
@@ -116,5 +118,5 @@ class MethodConfig:
 
 
 def is_number(value: object) -> bool:
-    """Whether this is a number and not a truth value."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    """Whether this is a finite number and not a truth value."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

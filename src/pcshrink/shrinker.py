@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pcshrink.config import MethodConfig
+from pcshrink.config import MethodConfig, is_number
 from pcshrink.coupling.groups import Coupling
 from pcshrink.errors import CheckpointError, ConfigError, EmptyPlanError, PlanMismatchError, SalienceError
 from pcshrink.graph.foreign import forget_compiled
 from pcshrink.graph.model import unwrap
 from pcshrink.methods.base import Group, Method, Step
 from pcshrink.methods.registry import method_for
-from pcshrink.surgery.cut import check_plan
+from pcshrink.surgery.cut import apply_plan, check_plan
 from pcshrink.surgery.gates import find_gates, remove_gates_
 from pcshrink.surgery.mask import mask_
 from pcshrink.surgery.plan import PrunePlan, make_plan
@@ -53,6 +53,7 @@ def attach_(model: nn.Module, example_input: Any, config: MethodConfig | None = 
     method = method_for(config)
     base = method.prepare(unwrap(model), example_input)
     coupling = method.couple(base, example_input)
+    _check_alignment(config, coupling)
     shrinker = Shrinker(base, coupling, method)
     log.info("%d groups with %d channels can shrink, %d layers stay whole", len(coupling.groups),
              sum(g.channels for g in coupling.groups), len(coupling.refused))  # fmt: skip
@@ -86,6 +87,12 @@ class Shrinker:
     def groups(self) -> list[Group]:
         """The groups that shrink."""
         return self.method.groups
+
+    def dense(self) -> nn.Module:
+        """A copy of the network as it would be without gates and without layers that the method made of its own."""
+        copied = apply_plan(self.model, PrunePlan({}, {}, {}, {}, {}, ()))
+        remove_gates_(copied)
+        return self.method.undo(copied)
 
     @property
     def steps(self) -> int:
@@ -128,6 +135,22 @@ class Shrinker:
             pushing: The shrinking phase is on, so the method's schedule advances. False before and after it.
         """
         self.method.after_step(pushing=pushing)
+
+    def settle(self, share: float) -> None:
+        """Make the gates more constant, so that folding them does not change what the network has learned.
+
+        Call it before each step of the settling phase, with a share that grows from 0 to 1 over its first half.
+
+        Args:
+            share: How much of each gate is its running mean instead of what it says of the input; 1 = constant.
+
+        Raises:
+            ConfigError: The share is not a number from 0 to 1.
+        """
+        if not (is_number(share) and 0 <= share <= 1):
+            message = f"share must be a number from 0 (free gates) to 1 (constant gates), got {share!r}"
+            raise ConfigError(message)
+        self.method.before_step(settled=float(share))
 
     def param_groups(self, weight_decay: float) -> list[dict[str, Any]]:
         """Parameters for an optimizer: matrices with weight decay; biases, norms and other vectors without."""
@@ -199,12 +222,13 @@ class Shrinker:
         """Go on where ``state_dict`` was taken; load the model's state_dict as well.
 
         Raises:
-            CheckpointError: This is no state of a shrinker.
+            CheckpointError: This is not the state of a shrinker.
             ConfigError: It was made with other settings.
         """
-        missing = {"method", "state", "config"} - set(state)
+        missing = {"method", "state", "config"} - set(state if isinstance(state, Mapping) else ())
         if missing:
-            message = f"this is no state of a shrinker: {', '.join(sorted(missing))} missing, got {sorted(state)}"
+            got = f"{list(state)[:5]}" if isinstance(state, Mapping) else type(state).__name__
+            message = f"this is not the state of a shrinker: {', '.join(sorted(missing))} missing, got {got}"
             raise CheckpointError(message)
         mine, saved = {"method": self.config.method, **self.config.to_dict()}, state["config"]
         changed = [k for k, v in {"method": state["method"], **saved}.items() if v != mine.get(k)]
@@ -232,6 +256,9 @@ class Shrinker:
 
 def split_parameters(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     """Parameters for an optimizer: matrices with weight decay; biases, norms and other vectors without."""
+    if not is_number(weight_decay) or weight_decay < 0:
+        message = f"weight_decay must be a number of at least 0, got {weight_decay!r}"
+        raise ConfigError(message)
     trained = [p for p in model.parameters() if p.requires_grad]
     spared = {id(p) for gate in find_gates(model).values() if not gate.DECAYED for p in gate.parameters()}
     decayed = [p.ndim > 1 and id(p) not in spared for p in trained]
@@ -239,6 +266,14 @@ def split_parameters(model: nn.Module, weight_decay: float) -> list[dict[str, An
         {"params": [p for p, yes in zip(trained, decayed, strict=True) if yes], "weight_decay": weight_decay},
         {"params": [p for p, yes in zip(trained, decayed, strict=True) if not yes], "weight_decay": 0.0},
     ]
+
+
+def _check_alignment(config: MethodConfig, coupling: Coupling) -> None:
+    """Refuse an alignment that no group is large enough for; groups that were cut already may well be smaller."""
+    largest = max((group.channels for group in coupling.groups), default=0)
+    if config.prove and config.align != "auto" and config.align > max(largest, 1):
+        message = f"align {config.align} has no effect: the largest group has {largest} channels; take 8 or 16"
+        raise ConfigError(message)
 
 
 def _alignment(config: MethodConfig) -> int:

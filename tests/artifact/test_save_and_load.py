@@ -205,3 +205,10 @@ def test_loading_costs_little_more_than_building(tmp_path: Path) -> None:
         create("torchvision:resnet18").load_state_dict(load_weights(tmp_path / "model.safetensors"))
         timed.append((middle - start) / (time.perf_counter() - middle))
     assert min(timed) < 1.5
+
+
+def test_a_short_name_of_a_builder_is_saved_in_full(tmp_path: Path) -> None:
+    model = create("digitsnet")
+    save(tmp_path, model, None, "digitsnet")
+    assert read(tmp_path).builder == "pcshrink:digitsnet"
+    assert torch.equal(load(tmp_path).state_dict()["conv1.weight"], model.state_dict()["conv1.weight"])

@@ -15,12 +15,14 @@ from pcshrink.budget.config import METRICS, BudgetConfig
 from pcshrink.budget.cost_model import CostModel
 from pcshrink.errors import ConfigError
 from pcshrink.measure import widths as staircase
+from pcshrink.measure.layers import LayerTable
 from pcshrink.models import create
 from pcshrink.shrinker import Shrinker
 from pcshrink.surgery.cut import apply_plan
 from pcshrink.surgery.gates import remove_gates_
+from pcshrink.train.interrupt import Interrupted
 from pcshrink.train.run import train
-from testing.training import tiny
+from testing.training import StopAfterStep, tiny
 
 NETS = {"digitsnet": (1, 16, 16), "resnet20": (3, 32, 32), "torchvision:mobilenet_v2": (3, 64, 64)}
 # Every kind of block once (expansion, width, repeats, stride): there is a measurement for each group.
@@ -153,6 +155,27 @@ def test_a_latency_budget_is_measured_before_and_after(tmp_path: Path) -> None:
     assert result.budget["low"] <= result.budget["reached"] <= result.budget["high"]
     assert sum(result.widths.values()) < 224
     assert "of the dense latency (eager), measured" in result.budget_line()
+
+
+@pytest.mark.train
+def test_a_run_that_stopped_keeps_the_layer_times_it_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shrink = {"budget": {"latency": 0.7, "runtime": "eager", "threads": 1}, "gates": "fold", "compact_every": 1}
+    recipe = tiny(
+        shrink=shrink | {"price": "latency"}, epochs={"dense": 1, "warmup": 0, "shrink": 3, "settle": 1}, distill=None
+    )
+    with pytest.raises(Interrupted):
+        train(recipe, tmp_path / "run", quiet=True, callbacks=[StopAfterStep(20)])
+
+    def measure(self: LayerTable, layers: Any) -> None:
+        pytest.fail("layers were measured again")
+
+    monkeypatch.setattr(LayerTable, "measure", measure)
+    result = train(recipe, tmp_path / "run", resume=True, quiet=True)
+    assert result.budget is not None
+    assert result.budget["limit"] == 0.7
+    assert sum(result.widths.values()) < 32
+    assert result.cut is not None
+    assert result.cut["highest"] < 0.01  # nothing alive is cut
 
 
 def test_a_latency_budget_needs_folded_gates() -> None:

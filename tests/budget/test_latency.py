@@ -9,6 +9,7 @@ import torch
 
 import pcshrink as pcs
 from pcshrink.budget import latency as latency_budget
+from pcshrink.budget.cost_model import CostModel
 from pcshrink.errors import ConfigError
 from pcshrink.measure import timing
 from pcshrink.measure.layers import LayerTable, layers_of
@@ -18,9 +19,9 @@ from testing.machines import fake_times
 pytestmark = pytest.mark.unit
 
 
-def shrinker() -> tuple[pcs.Shrinker, torch.Tensor]:
+def shrinker(**settings: Any) -> tuple[pcs.Shrinker, torch.Tensor]:
     model, example = create("pcshrink:resnet20"), torch.randn(1, 3, 32, 32)
-    return pcs.attach_(model, example, pcs.ShrinkConfig(prove=False)), example
+    return pcs.attach_(model, example, pcs.ShrinkConfig(prove=False, **settings)), example
 
 
 def fake_whole(monkeypatch: pytest.MonkeyPatch, overhead: float) -> None:
@@ -85,6 +86,43 @@ def test_a_measured_budget_on_this_machine() -> None:
     assert 0 < found.low <= found.reached <= found.high
     assert set(found.keep) == {group.name for group in attached.groups}
     assert found.met or found.note
+
+
+def test_the_line_through_two_widths_predicts_what_the_layers_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_times(monkeypatch, 1)
+    attached, example = shrinker()
+    search = latency_budget.Search(attached, example, LayerTable("eager"))
+    costs = CostModel.of(attached, example, gates="fold")
+    costs.set_times(search.times())
+    for ratio in (1.0, 0.75, 0.5, 0.25):
+        keep = search.at(ratio)
+        assert costs.cost(costs.widths(keep), "latency") == pytest.approx(search.predict(keep) * search.whole, rel=0.1)
+
+
+def test_a_loop_of_ones_own_lands_at_learned_widths_that_meet_a_latency(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_times(monkeypatch, 1)
+    fake_whole(monkeypatch, overhead=0.004)
+    attached, example = shrinker(price="latency", total_steps=8)
+    pcs.set_budget(attached, example, latency=0.6, runtime="eager", gates="fold")
+    worth = torch.Generator().manual_seed(0)
+    for gate in attached.method.gates.values():
+        gate.running.copy_(torch.rand(gate.running.shape, generator=worth))
+    for _ in range(8):
+        attached.model(torch.randn(2, 3, 32, 32))
+        attached.step()
+    left = {g.name: g.channels - g.k for g in attached.groups}
+    shares = {left[g.name] / g.channels for g in attached.groups}
+    assert len(shares) > 2  # not one share for all
+    search = latency_budget.Search(attached, example, LayerTable("eager"))
+    models = {"dense": search.dense, "compact": search.cut(left)}
+    assert latency_budget.compare(models, example, "eager").ratio("compact", "dense").value == pytest.approx(
+        0.6, rel=0.05
+    )
+
+
+def test_a_latency_in_a_loop_of_ones_own_needs_folded_gates() -> None:
+    with pytest.raises(ConfigError, match='needs gates="fold"'):
+        pcs.set_budget(*shrinker(), latency=0.5)
 
 
 def test_impossible_share() -> None:

@@ -16,7 +16,10 @@ import torch
 import typer
 import yaml
 
+from pcshrink.artifact import load
 from pcshrink.cli.main import app, main
+from pcshrink.data import DataConfig, load_dataset
+from pcshrink.data.digits import load_digits
 from pcshrink.train.recipe.read import recipe_names
 from pcshrink.train.run import train
 from testing.training import TINY, tiny
@@ -157,7 +160,51 @@ def test_eval_repeats_the_error(
     assert call(monkeypatch, "eval", str(finished), "--data", "digits", "--json") == 0
     assert json.loads(capsys.readouterr().out)["error"] == expected
     assert call(monkeypatch, "eval", str(finished / "model")) == 0
-    assert f"error {expected:.2f} % on 360 images of digits" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert f"error {expected:.2f} % (accuracy {100 - expected:.2f} %), top-5 error" in shown
+    assert "on 360 images of digits" in shown
+
+
+@pytest.mark.train
+def test_predict_and_info(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    image = pytest.importorskip("PIL.Image")
+    _, _, images, _ = load_digits()
+    for number in range(20):
+        image.fromarray(images[number, 0].numpy()).save(tmp_path / f"{number:02}.png")
+    assert call(monkeypatch, "predict", str(finished), str(tmp_path), "--top", "3", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    model = load(finished / "model")
+    with torch.no_grad():
+        seen = load_dataset("digits", config=DataConfig(eval_batch_size=20))
+        wanted = model(next(seen.val.batches())[0]).argmax(1)
+    assert [each["names"][0] for each in found] == [str(int(label)) for label in wanted]
+    assert all(len(each["shares"]) == 3 for each in found)
+    assert call(monkeypatch, "export", str(finished)) == 0
+    capsys.readouterr()
+    assert call(monkeypatch, "predict", str(finished / "model" / "model.onnx"), str(tmp_path / "00.png")) == 0
+    assert capsys.readouterr().out.startswith(f"{tmp_path / '00.png'}: {int(wanted[0])} ")
+    assert call(monkeypatch, "info", str(finished)) == 0
+    shown = capsys.readouterr().out
+    for text in ("digitsnet", "finished in", "accuracy", "0, 1, 2", "0.3054", "channels in"):
+        assert text in shown
+    assert call(monkeypatch, "info", str(tmp_path)) == 2
+    assert "holds neither a run" in capsys.readouterr().err
+
+
+def test_data_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for split, name, colour in [("train", "a", 1), ("train", "b", 2), ("val", "a", 3), ("val", "b", 4)]:
+        (tmp_path / split / name).mkdir(parents=True)
+        image.new("RGB", (30, 40), (colour, 0, 0)).save(tmp_path / split / name / "0.png")
+    assert call(monkeypatch, "data", "check", str(tmp_path)) == 0
+    shown = capsys.readouterr().out
+    assert "smallest image: 30 x 40" in shown
+    assert "2 of 2 classes have fewer than 20 training images" in shown
+    (tmp_path / "val" / "a" / "1.png").write_text("no image")
+    assert call(monkeypatch, "data", "check", str(tmp_path), "--json") == 1
+    assert json.loads(capsys.readouterr().out)["sound"] is False
 
 
 @pytest.mark.train

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
     [
         ("{}", "`pip install 'pcshrink[export]'`"),
         (None, "`pip install 'pcshrink[export]'`"),
-        ({"url": "file:///home/me/my%20clone", "dir_info": {}}, "`pip install '.[export]'` in '/home/me/my clone'"),
+        ({"url": "file:///src/my%20clone", "dir_info": {}}, "`pip install '.[export]'` in '/src/my clone'"),
         ({"url": "file:///src", "dir_info": {"editable": True}}, "`pip install -e '.[export]'` in /src"),
         (
             {"url": "https://example.org/p.git", "vcs_info": {"vcs": "git", "commit_id": "1"}},
@@ -61,4 +61,4 @@ def test_the_extras_exist() -> None:
     for extra, libraries in EXTRAS.items():
         listed = re.search(rf"^{extra} = \[(.*?)\]", project, re.MULTILINE | re.DOTALL)
         assert listed is not None
-        assert set(libraries) - {"PIL"} == set(re.findall(r'"([a-z0-9]+)', listed[1]))  # PIL comes with torchvision
+        assert set(libraries) - {"PIL"} == set(re.findall(r'"([a-z0-9_]+)', listed[1]))  # PIL comes with torchvision

@@ -86,6 +86,28 @@ def test_a_path_that_agrees_is_not_mentioned() -> None:
         assert not pcs.attach_(Padded().eval(), image(12)).coupling.notes
 
 
+class Twins(nn.Module):
+    """Small and large pictures take layers of the same kind and size, by module or by weight."""
+
+    def __init__(self, by_weight: bool) -> None:
+        super().__init__()
+        self.by_weight = by_weight
+        self.stem, self.head = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 4, 1)
+        self.small, self.large = nn.Conv2d(8, 8, 1), nn.Conv2d(8, 8, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x, layer = torch.relu(self.stem(x)), self.large if x.shape[-1] > 16 else self.small
+        return self.head(nn.functional.conv2d(x, layer.weight) if self.by_weight else layer(x))
+
+
+@pytest.mark.parametrize("by_weight", [False, True])
+def test_the_same_operations_with_other_weights_are_another_path(by_weight: bool) -> None:
+    with pytest.warns(ShrinkWarning, match=r"inputs like float32\(1, 3, 24, 24\).*another path"):
+        shrinker = pcs.attach_(Twins(by_weight).eval(), image(12))
+    assert "not used" in shrinker.refused["large"]
+    assert ("without calling it" in shrinker.refused.get("small", "")) == by_weight
+
+
 @pytest.mark.parametrize("form", ["tensor", "tuple", "dict"])
 def test_examples_of_every_form(form: str) -> None:
     made = {"tensor": lambda x: x, "tuple": lambda x: (x,), "dict": lambda x: {"x": x}}[form]

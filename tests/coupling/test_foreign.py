@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import pcshrink as pcs
-from pcshrink.errors import TraceError
+from pcshrink.errors import ConfigError, TraceError
 from pcshrink.graph.model import evaluation
 from testing.checks import LIMIT, outputs, random_keep, relative, stir_gates_
 
@@ -66,7 +66,7 @@ def test_a_model_without_layers_of_its_own_is_refused(how: str) -> None:
 
 
 def test_something_else_than_a_module_is_refused() -> None:
-    with pytest.raises(TraceError, match=r"torch\.nn\.Module is needed, got function"):
+    with pytest.raises(ConfigError, match=r"must be a torch\.nn\.Module, got function"):
         pcs.attach_(lambda x: x, IMAGE)
 
 

@@ -53,6 +53,19 @@ class SamePadding(nn.Module):
         return self.head(self.c(torch.relu(self.b(torch.relu(self.a(x))))).mean((2, 3)))
 
 
+def _blurred() -> nn.Module:
+    """Layers that keep a filter for every channel, and the number of channels."""
+    parts = [nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), timm.layers.BlurPool2d(8), nn.Conv2d(8, 6, 3)]
+    return nn.Sequential(*parts, nn.ReLU(), timm.layers.BlurPool2d(6, filt_size=5), nn.Conv2d(6, 4, 1))
+
+
+def _shifted() -> nn.Module:
+    """Activations with a learned shift, which do not map 0 to 0."""
+    star = timm.models.metaformer.StarReLU
+    one, two = star(scale_value=0.9, bias_value=-0.4), star(bias_value=0.3)
+    return nn.Sequential(nn.Conv2d(3, 8, 3), one, nn.Conv2d(8, 6, 1), nn.BatchNorm2d(6), two, nn.Conv2d(6, 4, 3))
+
+
 def _bit() -> nn.Module:
     norm = functools.partial(timm.layers.GroupNormAct, num_groups=8)
     widths = {"layers": (1, 1), "channels": (32, 64), "stem_chs": 16, "num_classes": 5, "drop_path_rate": 0.0}
@@ -97,6 +110,13 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], Any], str]] =
     "standardised filters": (_timm("nf_resnet26", width_factor=0.25), PICTURE, "stem.conv stages.2.1.conv2"),
     "same padding": (lambda: SamePadding(), PICTURE, "a b"),
     "standardised filters and group norms": (_bit, PICTURE, "stem.conv stages.1.blocks.0.conv1"),
+    "standardised filters of transformers": (
+        _text("BitModel", embedding_size=16, hidden_sizes=[32, 64], depths=[1, 1], num_groups=8),
+        PICTURE,
+        "encoder.stages.0.layers.0.conv1 encoder.stages.1.layers.0.conv2",
+    ),
+    "shifted": (_shifted, PICTURE, "0 2"),
+    "blurred": (_blurred, PICTURE, "0 4"),
     "tiny vit": (
         _timm("tiny_vit_5m_224", embed_dims=(8, 16, 24, 32), depths=(1, 1, 1, 1), num_heads=(2, 2, 3, 4),
               window_sizes=(4, 4, 4, 2)),

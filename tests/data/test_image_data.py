@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from pcshrink.data import DATASETS, DataConfig, load_dataset
 from pcshrink.data.array_set import ArraySet
@@ -46,6 +47,15 @@ class TestAugment:
             row, column = offsets[index].tolist()
             wanted = padded[:, row : row + 6, column : column + 10]
             assert torch.equal(got[index], wanted.flip(2) if flips[index] else wanted)
+
+    @pytest.mark.parametrize("padding", [0, 1, 4])
+    def test_reflected_crops_equal_crops_of_a_padded_image(self, padding):
+        images = torch.randint(0, 256, (9, 3, 6, 10), dtype=torch.uint8)
+        offsets = torch.randint(0, 2 * padding + 1, (9, 2))
+        got = crop_and_flip(images, offsets, torch.zeros(9, dtype=torch.bool), padding, reflect=True)
+        padded = F.pad(images.float(), (padding,) * 4, mode="reflect")
+        for index, (row, column) in enumerate(offsets.tolist()):
+            assert torch.equal(got[index].float(), padded[index, :, row : row + 6, column : column + 10])
 
     @pytest.mark.parametrize("size", [1, 4, 5, 40])
     def test_cutout_equals_a_loop(self, size):
@@ -178,14 +188,17 @@ class TestConfig:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
-            ({"eval_batch_size": 0}, "eval_batch_size must be at least 1, got 0"),
-            ({"padding": -1}, "padding must be at least 0, got -1"),
-            ({"cutout": -1}, "cutout must be at least 0, got -1"),
-            ({"image_size": 0}, "image_size must be at least 1, got 0"),
-            ({"image_size": 300}, "resize_size must be at least 300, got 256"),
-            ({"workers": -1}, "workers must be at least 0, got -1"),
-            ({"interpolation": "cubic"}, "interpolation must be 'bilinear' or 'bicubic', got 'cubic'"),
+            ({"batch_size": 0}, "batch_size must be a whole number of at least 1, got 0"),
+            ({"eval_batch_size": 0}, "eval_batch_size must be a whole number of at least 1, got 0"),
+            ({"padding": -1}, "padding must be a whole number of at least 0, got -1"),
+            ({"cutout": -1}, "cutout must be a whole number of at least 0, got -1"),
+            ({"image_size": 0}, "image_size must be a whole number of at least 1, got 0"),
+            ({"image_size": 300, "resize_size": 256}, "resize_size must be a whole number of at least 300, got 256"),
+            ({"workers": -1}, "workers must be a whole number of at least 0, got -1"),
+            (
+                {"interpolation": "cubic"},
+                "interpolation must be one of nearest, bilinear, bicubic, lanczos, got 'cubic'",
+            ),
             ({"std": (0.5, 0.0, 1.0)}, "std must hold positive numbers"),
             ({"std": ()}, "std must hold positive numbers"),
         ],
@@ -206,7 +219,7 @@ class TestConfig:
     )
     def test_options_that_do_not_fit(self, name, options, message, tmp_path):
         with pytest.raises(ConfigError, match=message):
-            load_dataset(name, tmp_path, DataConfig(**options))
+            load_dataset(name, None if name == "digits" else tmp_path, DataConfig(**options))
 
     def test_own_statistics_are_used(self):
         data = load_dataset("digits", config=DataConfig(mean=(0.0,), std=(1.0,)))

@@ -1,13 +1,15 @@
 """Folders of images: layout, transforms, worker processes, resuming, broken files."""
 
+import shutil
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from pcshrink.data import DataConfig, check_images, load_dataset
-from pcshrink.data.imagefolder import IMAGENET_MEAN, IMAGENET_STD
+from pcshrink.common.preprocessing import IMAGENET
+from pcshrink.data import DataConfig, check_folder, check_images, load_dataset
 from pcshrink.errors import ConfigError, DataError
 
 pytest.importorskip("torchvision")
@@ -64,7 +66,7 @@ class TestBatches:
         with Image.open(root / "val" / "cat" / "0.png") as original:
             resized = original.convert("RGB").resize((25, 20), Image.Resampling.BILINEAR)
         pixels = np.asarray(resized.crop((4, 2, 20, 18)), dtype=np.float32) / 255
-        wanted = (pixels - np.array(IMAGENET_MEAN)) / np.array(IMAGENET_STD)
+        wanted = (pixels - np.array(IMAGENET.mean)) / np.array(IMAGENET.std)
         assert np.allclose(images[0].permute(1, 2, 0).numpy(), wanted, atol=1e-5)
 
     @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on a machine with one core
@@ -128,6 +130,101 @@ class TestBatches:
             load(root).train.batches(0, 4)
 
 
+class TestLayouts:
+    def test_without_val_a_share_is_held_out_by_seed(self, root):
+        shutil.rmtree(root / "val")
+        data = load(root)
+        assert (data.train.num_samples, data.val.num_samples) == (10, 2)
+        assert "2 of the 12 images in" in data.notes[0]
+        assert [labels.tolist() for _, labels in data.val.batches()] == [[0, 1]]
+        assert_same(data.val.batches(), load(root, seed=5).val.batches())
+        assert load(root, holdout=0.5).val.num_samples == 6
+        picture(root / "train" / "cat" / "new.png", 999)
+        assert load(root).val.num_samples == 2
+
+    def test_plain_class_folders(self, root):
+        flat = root / "train"
+        data = load(flat)
+        assert (data.classes, data.train.num_samples, data.val.num_samples) == (("cat", "dog"), 10, 2)
+
+    def test_one_class_is_none(self, root):
+        shutil.rmtree(root / "train" / "cat")
+        with pytest.raises(DataError, match=r"images of one class only \(dog\)"):
+            load(root / "train")
+
+    def test_too_few_to_hold_any_out(self, tmp_path):
+        for name in ("cat", "dog"):
+            picture(tmp_path / name / "0.png")
+        with pytest.raises(DataError, match="one image a class: too few to hold any out"):
+            load(tmp_path)
+
+    def test_evaluation_alone(self, root):
+        shutil.rmtree(root / "train")
+        config = DataConfig(**SMALL)
+        data = load_dataset("folder", root, config, evaluation_only=True)
+        assert_same(
+            data.val.batches(), load_dataset("folder", root / "val", config, evaluation_only=True).val.batches()
+        )
+        assert data.val.num_samples == 8
+        with pytest.raises(DataError, match="opened for evaluation only"):
+            data.train.batches(0)
+
+    def test_evaluation_does_not_take_training_images_for_others(self, root):
+        shutil.rmtree(root / "val")
+        with pytest.raises(DataError, match=r"no val; to evaluate on all of them, name .*train"):
+            load_dataset("folder", root, DataConfig(**SMALL), evaluation_only=True)
+
+    def test_few_images_are_all_seen(self, root):
+        data = load(root, batch_size=5)
+        assert len(data.train) == 3
+        first = torch.cat([images for images, _ in data.train.batches(0)])
+        assert len(first) == 15
+        assert len({image.numpy().tobytes() for image in first}) == 12
+        assert_same(data.train.batches(0, 2), list(data.train.batches(0))[2:])
+
+    def test_few_images_are_said(self, root):
+        few, steps = load(root).notes
+        assert few == "2 of 2 classes have fewer than 20 training images (cat: 6)"
+        assert steps == "an epoch has 3 steps only; a smaller batch_size than 4 gives more"
+
+    @pytest.mark.parametrize(
+        "text", ["dog\ncat\n", '["dog", "cat"]', '{"dog": 0, "cat": 1}', '{"0": "dog", "1": ["n1", "cat"]}']
+    )
+    def test_another_order_of_classes(self, root, text):
+        (root / "order").write_text(text)
+        data = load(root, classes=root / "order")
+        assert data.classes == ("dog", "cat")
+        assert torch.cat([labels for _, labels in data.val.batches()]).tolist() == [1] * 4 + [0] * 4
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("cat\n", "dog is none of the 1 classes of"),
+            ("cat\ncat\ndog", "the name 'cat' twice"),
+            ("", "names no classes"),
+            ("[1, 2]", "is no file of classes"),
+            ("{", "is no file of classes"),
+            ('{"cat": 0, "dog": 0}', "not a number of its own"),
+            ('{"cat": 0, "dog": 2}', "numbered from 0 to 1 without a gap"),
+        ],
+    )
+    def test_no_order_of_classes(self, root, text, message):
+        (root / "order").write_text(text)
+        with pytest.raises(DataError, match=message):
+            load(root, classes=root / "order")
+
+    def test_checking_a_folder(self, root):
+        shutil.copy(root / "train" / "cat" / "0.png", root / "val" / "dog" / "copy.png")
+        (root / "val" / "dog" / "broken.png").write_text("no image")
+        found = check_folder(root, progress=False)
+        assert (found.classes, found.train, found.val) == (("cat", "dog"), (6, 6), (4, 6))
+        assert found.smallest == (30, 24)
+        assert [Path(each.path).name for each in found.broken] == ["broken.png"]
+        assert not found.sound
+        # The pictures of this test repeat themselves.
+        assert str(root / "val" / "dog" / "copy.png") in found.shared
+
+
 class TestErrors:
     def test_no_such_folder(self, tmp_path):
         with pytest.raises(DataError, match=r"the image folder .*nowhere does not exist"):
@@ -174,7 +271,7 @@ class TestErrors:
     )
     def test_missing_libraries(self, root, monkeypatch, module, message):
         monkeypatch.setitem(sys.modules, module, None)
-        with pytest.raises(DataError, match=f"image folders {message}.*pip install .*train"):
+        with pytest.raises(DataError, match=f"image files {message}.*pip install .*train"):
             list(load(root).val.batches())
 
     def test_batch_larger_than_the_set(self, root):
@@ -199,3 +296,18 @@ class TestErrors:
         assert [image.path for image in found] == [str(path) for path in broken]
         assert "cannot identify" in str(found[0])
         assert capsys.readouterr().err == "checking 20 images: done\n"
+
+
+def test_a_link_to_its_own_folder_is_followed_once(root):
+    before = load(root).train.num_samples
+    name = next(path for path in sorted((root / "train").iterdir()) if path.is_dir())
+    (name / "again").symlink_to(name)
+    (name / "itself.jpg").symlink_to(name / "itself.jpg")
+    assert load(root).train.num_samples == before + 1  # the link that leads nowhere is an image that cannot be read
+    assert [broken.path for broken in check_images(root, progress=False)] == [str(name / "itself.jpg")]
+
+
+def test_only_photographs_are_opened(root):
+    name = next(path for path in sorted((root / "train").iterdir()) if path.is_dir())
+    (name / "page.jpg").write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n")
+    assert [broken.path for broken in check_images(root, progress=False)] == [str(name / "page.jpg")]

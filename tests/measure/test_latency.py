@@ -131,7 +131,7 @@ def test_why_it_is_not_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     dense = nn.Sequential(nn.Conv2d(3, 64, 3), nn.Conv2d(64, 64, 3), nn.Conv2d(64, 64, 3))
     odd = nn.Sequential(nn.Conv2d(3, 32, 3), nn.Conv2d(32, 37, 3), nn.Conv2d(37, 64, 3))
     changes = explain(dense, odd, torch.randn(1, 3, 56, 56), LayerTable("eager"))
-    assert "37 channels are no multiple of 16" in changes[0].reason
+    assert "37 channels are not a multiple of 16" in changes[0].reason
     assert changes[-1].reason == ""
     assert "37 channels" in table_of(changes)
 

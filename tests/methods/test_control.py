@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from pcshrink.artifact import read
-from pcshrink.methods.pcs.control import (
+from pcshrink.methods.control import (
     AHEAD,
     CLOSE_FROM,
     CLOSED_AT,

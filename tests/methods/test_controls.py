@@ -95,9 +95,8 @@ def test_a_layer_that_cannot_start_afresh_is_named() -> None:
             out: Tensor = self.last(self.conv(x).relu()) + self.offset
             return out
 
-    shrinker = pcs.attach_(nn.Sequential(Odd()), EXAMPLE, ScratchConfig())
     with pytest.raises(ConfigError, match=r"cannot draw fresh weights for '0': Odd has parameters but no reset_param"):
-        shrinker.method.start()
+        pcs.attach_(nn.Sequential(Odd()), EXAMPLE, ScratchConfig())
 
 
 class AtFirstPush(Callback):

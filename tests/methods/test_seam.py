@@ -22,6 +22,7 @@ from pcshrink.methods.registry import BUILT_IN, method_class, method_names, regi
 from pcshrink.surgery.gate import Axes, Gate, GateSpec, Role
 from pcshrink.surgery.gates import find_gates
 from pcshrink.train.again import evaluate_saved
+from pcshrink.train.recipe.read import load_recipe
 from pcshrink.train.run import train
 from testing.training import tiny
 
@@ -211,7 +212,7 @@ def test_names_are_taken_once() -> None:
     class Impostor(ByNorm):
         """Has the name of another."""
 
-    with pytest.raises(ConfigError, match="the name 'toy-norm' is taken"):
+    with pytest.raises(ConfigError, match="there is a method 'toy-norm' already"):
         register(Impostor)
 
     class Nameless(Method[MethodConfig]):
@@ -219,8 +220,47 @@ def test_names_are_taken_once() -> None:
 
     with pytest.raises(ConfigError, match=r"MethodConfig\.method is empty"):
         register(Nameless)
-    with pytest.raises(ConfigError, match=r"no method is called 'toy-slim'; did you mean toy-slimming"):
+    with pytest.raises(ConfigError, match=r"unknown method 'toy-slim', did you mean 'toy-slimming'"):
         method_class("toy-slim")
+
+
+OWN = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pcshrink.config import MethodConfig
+from pcshrink.methods.base import Method
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnConfig(MethodConfig):
+    method: ClassVar[str] = "of-my-own"
+    wish: int = 3
+
+
+class Own(Method[OwnConfig]):
+    Config = OwnConfig
+
+
+def nothing(): ...
+"""
+
+
+def test_a_recipe_names_a_method_as_code_that_is_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_methods.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    wanted = ["shrink.method=my_methods:Own", "shrink.wish=5"]
+    with pytest.raises(ConfigError, match=r"'my_methods:Own' is code of your own, .* --trust"):
+        load_recipe("digits", wanted)
+    assert "my_methods" not in sys.modules
+    shrink = load_recipe("digits", wanted, trust=True).shrink
+    assert shrink is not None
+    assert shrink.settings.to_dict()["wish"] == 5
+    assert method_class("of-my-own").Config is type(shrink.settings)
+    with pytest.raises(ConfigError, match=r"unknown key"):
+        load_recipe("digits", ["shrink.method=my_methods:Own", "shrink.wich=5"], trust=True)
+    with pytest.raises(ConfigError, match=r"must be a class derived from pcshrink\.methods\.base\.Method"):
+        load_recipe("digits", ["shrink.method=my_methods:nothing"], trust=True)
 
 
 @pytest.mark.parametrize("name", sorted(BUILT_IN))

@@ -9,8 +9,9 @@ import sys
 import pytest
 
 from pcshrink.cli.main import main
+from pcshrink.common.docstrings import meanings_of
 from pcshrink.methods.registry import BUILT_IN, method_class, method_names
-from pcshrink.report.methods import list_methods, meanings_of, method_text, methods_text, show_method
+from pcshrink.report.methods import list_methods, method_text, methods_text, show_method
 
 
 def test_all_methods_are_listed_with_what_tells_them_apart() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from testing.random_nets import build, check
 
-COUNT = 100
+COUNT = 60
 
 
 @pytest.mark.equivalence

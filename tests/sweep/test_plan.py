@@ -18,6 +18,7 @@ from pcshrink.methods.registry import method_names
 from pcshrink.models import create
 from pcshrink.sweep.ablate import ablate
 from pcshrink.sweep.ablations import NAMED
+from pcshrink.sweep.choice import all_choices, read_choice
 from pcshrink.sweep.compare import compare
 from pcshrink.sweep.folder import open_sweep
 from pcshrink.sweep.paper import BASELINE, PAPER
@@ -53,6 +54,25 @@ def test_a_method_without_a_budget_gets_none_and_a_dynamic_one_keeps_its_gates()
 @pytest.mark.parametrize("name", method_names())
 def test_every_method_can_take_the_place_of_the_recipes(name: str) -> None:
     assert shrink_of(with_method(tiny(), name))["method"] == name
+
+
+@pytest.mark.parametrize("text", all_choices())
+def test_every_row_of_a_comparison_of_all_has_a_recipe(text: str) -> None:
+    choice = read_choice(text)
+    section = shrink_of(with_overrides(with_method(tiny(), choice.name), choice.overrides))
+    assert section["method"] == choice.name
+    for setting in choice.overrides:
+        key, _, value = setting.removeprefix("shrink.").partition("=")
+        assert section[key] == value
+    assert choice.label.replace("-", "").replace(".", "").isalnum()
+
+
+def test_a_comparison_of_all_has_its_controls_and_all_pruners_of_the_peer() -> None:
+    rows = all_choices()
+    assert set(method_names()) < set(rows)
+    assert len({read_choice(text).label for text in rows}) == len(rows)
+    assert {"pcs+allocation=uniform", "random", "scratch"} < set(rows)
+    assert {"torch-pruning", "torch-pruning+importance=bn-scale", "torch-pruning+importance=magnitude"} < set(rows)
 
 
 def test_a_budget_keeps_what_is_limited_and_how_it_is_counted() -> None:
@@ -143,9 +163,11 @@ def test_the_papers_figures_are_those_printed() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["methods", "fpgn"], "no method is called 'fpgn'"),
-        (["methods", "trunkation"], "did you mean truncation?"),
-        (["compare", "digits", "--methods", "pcs,lassoo"], "no method is called 'lassoo'; did you mean lasso"),
+        (["methods", "fpgn"], "unknown method 'fpgn', did you mean 'fpgm'"),
+        (["methods", "trunkation"], "did you mean 'truncation'"),
+        (["compare", "digits", "--methods", "pcs,lassoo"], "unknown method 'lassoo', did you mean 'lasso'"),
+        (["compare", "digits", "--methods", "pcs+allocation"], "is written as key=value, got 'allocation'"),
+        (["compare", "digits", "--methods", "pcs+alocation=x"], "pcs has no setting 'alocation'; did you mean 'alloc"),
         (["compare", "digits", "--methods", "pcs,"], "--methods wants a list such as a,b"),
         (["compare", "digits", "--budgets", "0.6,1.2"], "budgets must be shares above 0 and below 1, such as 0.43"),
         (["compare", "digits", "--budgets", "0"], "budgets must be shares above 0 and below 1"),

@@ -22,8 +22,8 @@ import pytest
 import yaml
 
 from pcshrink.cli.main import main
-from pcshrink.methods import registry
 from pcshrink.methods.controls import Random, RandomConfig
+from pcshrink.methods.registry import METHODS
 from pcshrink.sweep.compare import compare
 from pcshrink.sweep.runs import Outcome, read_result
 from pcshrink.sweep.table import Report
@@ -70,7 +70,7 @@ def call(*words: str) -> Called:
     return Called(int(stop.value.code or 0), out.getvalue(), err.getvalue())
 
 
-def wait_until(holds: Any, seconds: float = 200.0) -> None:
+def wait_until(holds: Any, seconds: float = 600.0) -> None:
     end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end, "waited in vain"
@@ -200,7 +200,7 @@ def test_finished_runs_are_not_run_again_and_a_failed_one_is_a_row_with_its_own_
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = (story.folder / "random-0.6-s0" / "result.json").stat().st_mtime_ns
-    monkeypatch.setattr(registry, "_REGISTERED", {"elsewhere": Unknown})
+    monkeypatch.setattr(METHODS, "_registered", {"elsewhere": Unknown})
     told: list[str] = []
     methods = ["random", "elsewhere"]
     report = compare(load_recipe(story.recipe), story.folder, methods=methods, budgets=[0.6], seeds=1, say=told.append)
@@ -208,7 +208,7 @@ def test_finished_runs_are_not_run_again_and_a_failed_one_is_a_row_with_its_own_
     assert (story.folder / "random-0.6-s0" / "result.json").stat().st_mtime_ns == before
     good, bad = report.table.rows[1:]
     assert (good["reason"], good["seeds"]) == ("", "1")
-    assert "no method is called 'elsewhere'" in bad["reason"]
+    assert "unknown method 'elsewhere'" in bad["reason"]
     assert (bad["error"], bad["seeds"]) == (None, "0/1")
     assert bad["reason"] in report.table.text()
 

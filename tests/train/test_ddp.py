@@ -62,3 +62,32 @@ def test_two_processes_save_and_stop_together(tmp_path: Path) -> None:
     _, log = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM, log
     assert "a checkpoint is written. Go on with: pcshrink train" in log
+    assert "Traceback" not in log
+
+
+def test_a_mistake_is_said_once(tmp_path: Path) -> None:
+    recipe = tmp_path / "tiny.yaml"
+    recipe.write_text(yaml.safe_dump(TINY | {"data": {"name": "digits", "batch_size": 33}}))
+    command = [sys.executable, "-m", "pcshrink", "train", str(recipe), "--out", str(tmp_path / "out"), "--devices", "2"]
+    done = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert "batch_size 33 cannot be shared evenly by 2 processes" in done.stderr
+
+
+def test_a_killed_process_ends_the_others_in_one_line_each(tmp_path: Path) -> None:
+    recipe, out = tmp_path / "tiny.yaml", tmp_path / "out"
+    recipe.write_text(yaml.safe_dump(TINY | {"epochs": {"dense": 1000, "shrink": 1, "settle": 1}}))
+    command = [sys.executable, "-m", "pcshrink", "train", str(recipe), "--out", str(out), "--devices", "2", "--quiet"]
+    process = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not (out / "metrics.jsonl").is_file() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.1)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.kill(int(children[1]), signal.SIGKILL)
+    _, log = process.communicate(timeout=120)
+    assert process.returncode == 128 + signal.SIGKILL, log
+    first, second = log.splitlines()
+    assert "another process of this run is gone" in first
+    assert "Go on with: pcshrink train" in first
+    assert second == "pcshrink: process 1 of 2 was ended by SIGKILL"

@@ -118,11 +118,12 @@ def test_a_run_killed_before_its_first_step_keeps_the_dense_figures(whole_run: P
 def test_kill_at_random_moments_and_resume(whole_run: Path, tmp_path: Path) -> None:
     recipe, out = tmp_path / "tiny.yaml", tmp_path / "out"
     recipe.write_text(yaml.safe_dump(TINY))
-    command = [sys.executable, "-m", "pcshrink", "train", str(recipe), "--out", str(out), "--resume", "--quiet"]
+    command = [sys.executable, "-m", "pcshrink", "train", str(recipe), "--out", str(out), "--quiet"]
     chance = random.Random(7)
     for _ in range(3):
         began = len(list((out / "checkpoints").glob("*"))) if out.exists() else 0
-        process = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"})
+        again = ["--resume"] if (out / "recipe.yaml").is_file() else []
+        process = subprocess.Popen([*command, *again], env=os.environ | {"OMP_NUM_THREADS": "1"})
         deadline = time.monotonic() + 60
         while process.poll() is None and time.monotonic() < deadline:
             if (out / "checkpoints").is_dir() and (began or list((out / "checkpoints").glob("*"))):
@@ -131,7 +132,9 @@ def test_kill_at_random_moments_and_resume(whole_run: Path, tmp_path: Path) -> N
         time.sleep(chance.uniform(0.0, 0.8) + (2.0 if began else 0.0))
         process.kill()
         process.wait()
-    done = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
+    done = subprocess.run(
+        [*command, "--resume"], env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     assert model_bytes(out) == model_bytes(whole_run)
     assert not list(out.rglob("*.tmp"))

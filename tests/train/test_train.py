@@ -66,7 +66,7 @@ def test_the_recipes_of_the_paper_are_there() -> None:
         ("data.name=cifar", r"data\.name: unknown data set 'cifar', did you mean 'cifar10'\?"),
         ("shrink.like=somewhere", r"shrink: budget and like both say how far"),
         ("shrink.stength=2", r"shrink\.stength: unknown key; did you mean 'strength'\?"),
-        ("shrink.method=pcz", r"shrink: no method is called 'pcz'; did you mean pcs\?"),
+        ("shrink.method=pcz", r"shrink: unknown method 'pcz', did you mean 'pcs'"),
         ("shrink.lr=0.1", r"shrink\.lr: unknown key"),
         ("shrink.min_channels=0", r"shrink\.min_channels: must be a whole number of at least 1; got 0"),
         ("shrink.budget.params=0.4", r"shrink\.budget: give exactly one of madds, params, mem_access and latency"),

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from pcshrink.artifact.builders import build, is_known
+from pcshrink.artifact.bounds import Bounds
+from pcshrink.artifact.builders import build, is_known, skeleton
+from pcshrink.artifact.fitting import check_fit, check_forward
 from pcshrink.artifact.reading import read_all
 from pcshrink.artifact.record import Artifact, GateState
-from pcshrink.artifact.state import slots
-from pcshrink.artifact.store import RECORD, WEIGHTS
-from pcshrink.errors import CheckpointError, ConfigError, PlanMismatchError, ShrinkError
+from pcshrink.artifact.state import SCALE, slots
+from pcshrink.artifact.store import RECORD, WEIGHTS, folder_at
+from pcshrink.errors import CheckpointError, ConfigError, NoSitesError, PlanMismatchError, ShrinkError
 from pcshrink.graph.model import duplicate, unwrap
+from pcshrink.methods.prepared import rebuild
 from pcshrink.methods.registry import bring_gates
-from pcshrink.surgery.cut import check_plan, correct_
+from pcshrink.surgery.cut import correct_
 from pcshrink.surgery.fold import ConstantScale
-from pcshrink.surgery.gate import GATE, GateSpec, gate_class
+from pcshrink.surgery.gate import GATE, gate_class
 from pcshrink.surgery.gates import add_gates_, remove_gates_
-from pcshrink.surgery.plan import PrunePlan
-
-SCALE = "pcs_scale"
 
 
 def load(dir: str | Path, model: nn.Module | None = None, *, trust_builder: bool = False) -> nn.Module:
@@ -38,31 +40,113 @@ def load(dir: str | Path, model: nn.Module | None = None, *, trust_builder: bool
         CheckpointError: A file is missing, damaged, hostile or from a newer version; the message names it.
         PlanMismatchError: The model that was passed is not the one the artifact was made from.
     """
-    folder = Path(dir)
-    artifact, tensors = read_all(folder)
-    _bring_gates(folder, artifact)
+    source = _Source(folder_at(dir), None if model is None else unwrap(model), trust_builder)
+    artifact, tensors = read_all(source.folder, source.check)
+    _tie(source.folder, artifact, tensors)
+    with source.named_errors(artifact):
+        base = source.base(artifact, tensors)
+        made = _rebuild(base, artifact, tensors, own=model is None or artifact.prepared is not None)
+        check_forward(made, artifact.input_shape, lambda: source.full_size(artifact, tensors))
+    return made
+
+
+class _Source:
+    """Where the full-size network comes from: the user, or the builder that an artifact names."""
+
+    def __init__(self, folder: Path, own: nn.Module | None, trusted: bool) -> None:
+        self.folder, self._own, self._trusted = folder, own, trusted
+        self._built: nn.Module | None = None
+
+    def check(self, artifact: Artifact, saved: dict[str, Tensor]) -> None:
+        """Refuse weights that do not fit, by their shapes, before they are read.
+
+        Raises:
+            CheckpointError: The record is damaged or hostile, or what it names does not fit the weights.
+            PlanMismatchError: They do not fit the user's network.
+        """
+        _bring_gates(self.folder, artifact)
+        _tie(self.folder, artifact, saved)
+        with self.named_errors(artifact):
+            if self._own is not None:
+                check_fit(self.full_size(artifact, saved), artifact, saved)
+            elif self._may_build(artifact):
+                base = skeleton(self._builder(artifact), artifact.builder_args, Bounds(saved, artifact.plan))
+                base = self._prepared(base, artifact)
+                check_fit(base, artifact, saved)
+                values = not any(tensor.is_meta for _, _, _, tensor in slots(base))
+                self._built = base if values else None
+
+    def base(self, artifact: Artifact, saved: dict[str, Tensor]) -> nn.Module:
+        """The full-size network, which changes only if it is our own."""
+        return self.full_size(artifact, saved) if self._built is None else self._built
+
+    def full_size(self, artifact: Artifact, saved: dict[str, Tensor]) -> nn.Module:
+        """The full-size network as it was before the cut."""
+        if self._own is not None:
+            return self._own if artifact.prepared is None else self._prepared(duplicate(self._own), artifact)
+        bounds = Bounds(saved, artifact.plan) if self._may_build(artifact) else None
+        return self._prepared(
+            build(self._builder(artifact), artifact.builder_args, draw=False, bounds=bounds), artifact
+        )
+
+    def _prepared(self, base: nn.Module, artifact: Artifact) -> nn.Module:
+        """Give a network of our own the layers that a method had made of it."""
+        if artifact.prepared is None:
+            return base
+        remove_gates_(base)
+        try:
+            return rebuild(base, artifact.prepared)
+        except (ConfigError, NoSitesError) as error:
+            method = artifact.prepared["method"][:40]
+            message = f"{self.folder / RECORD}: the layers that {method!r} made cannot be made: {error}"
+            raise CheckpointError(message) from error
+
+    def _may_build(self, artifact: Artifact) -> bool:
+        """Whether the builder only names a library's model; code that is trusted has no bounds."""
+        return is_known(self._builder(artifact))
+
+    def _builder(self, artifact: Artifact) -> str:
+        record = self.folder / RECORD
+        if artifact.builder is None:
+            message = f"{record} names no builder; pass a fresh {artifact.model_class} (model=..., --model)"
+            raise CheckpointError(message)
+        if not self._trusted and not is_known(artifact.builder):
+            message = (
+                f"{record} wants to run {artifact.builder[:80]!r}, not a model of pcshrink, timm or torchvision. "
+                "Pass the network (model=..., --model), or say that you trust the file (trust_builder=True, --trust)."
+            )
+            raise CheckpointError(message)
+        return artifact.builder
+
+    @contextlib.contextmanager
+    def named_errors(self, artifact: Artifact) -> Iterator[None]:
+        """Whatever goes wrong in here has to do with these files; say so, and which."""
+        try:
+            yield
+        except CheckpointError:
+            raise
+        except Exception as error:  # a hostile record can make foreign code raise anything
+            reason = str(error) if isinstance(error, ShrinkError) else f"{type(error).__name__}: {error}"
+            if self._own is not None:
+                kind = type(self._own).__name__
+                message = (
+                    f"{self.folder} does not fit into this {kind}; it was made from {artifact.model_class}: {reason}"
+                )
+                raise PlanMismatchError(message) from error
+            message = (
+                f"{self.folder / RECORD} and {self.folder / WEIGHTS} do not fit the network that {artifact.builder!r} "
+                f"makes (saved with {artifact.versions}): {reason}"
+            )
+            raise CheckpointError(message) from error
+
+
+def _tie(folder: Path, artifact: Artifact, tensors: dict[str, Tensor]) -> None:
+    """Put tensors that have several names under all of them."""
     for alias, name in artifact.tied.items():
         if name not in tensors or alias in tensors:
             message = f"{folder / RECORD} is damaged: {alias!r} cannot stand for {name!r}"
             raise CheckpointError(message)
         tensors[alias] = tensors[name]
-    if model is not None:
-        base = unwrap(model)
-        try:
-            return _rebuild(base, artifact, tensors)
-        except PlanMismatchError as error:
-            own = type(base).__name__
-            message = f"{folder} does not fit into this {own}; it was made from {artifact.model_class}: {error}"
-            raise PlanMismatchError(message) from error
-    base = _build(folder, artifact, trust_builder)
-    try:
-        return _rebuild(base, artifact, tensors, own=True)
-    except (ShrinkError, RuntimeError, MemoryError) as error:
-        message = (
-            f"{folder / RECORD} and {folder / WEIGHTS} do not fit the network that {artifact.builder!r} "
-            f"makes (saved with {artifact.versions}): {error}"
-        )
-        raise CheckpointError(message) from error
 
 
 def _bring_gates(folder: Path, artifact: Artifact) -> None:
@@ -76,54 +160,23 @@ def _bring_gates(folder: Path, artifact: Artifact) -> None:
         raise CheckpointError(message) from error
 
 
-def _build(folder: Path, artifact: Artifact, trusted: bool) -> nn.Module:
-    record = folder / RECORD
-    if artifact.builder is None:
-        message = f"{record} names no builder; pass a fresh {artifact.model_class}: load(..., model=...)"
-        raise CheckpointError(message)
-    if not trusted and not is_known(artifact.builder):
-        message = (
-            f"{record} wants to run {artifact.builder[:80]!r}, not a model of pcshrink, timm or torchvision. "
-            "Pass the network (model=...), or trust_builder=True if you trust the file."
-        )
-        raise CheckpointError(message)
-    try:
-        return build(artifact.builder, artifact.builder_args, draw=False)
-    except ConfigError as error:
-        message = f"{record}: {error}"
-        raise CheckpointError(message) from error
-
-
-def _rebuild(base: nn.Module, artifact: Artifact, tensors: dict[str, Tensor], *, own: bool = False) -> nn.Module:
+def _rebuild(base: nn.Module, artifact: Artifact, tensors: dict[str, Tensor], *, own: bool) -> nn.Module:
     """A copy of the network with the saved tensors in it; the network itself may change only if it is our own."""
     plan = artifact.plan if artifact.compact else None
-    if plan is not None:
-        check_plan(base, plan)
-    _check_gates(base, artifact, tensors)
+    check_fit(base, artifact, tensors)
     fixed = set(artifact.frozen)
     memo: dict[int, Tensor] = {}
-    for name, owner, leaf, tensor in slots(base):
-        if f"{GATE}." in name or leaf == SCALE:
-            continue
-        if name not in tensors:
-            if leaf in owner._non_persistent_buffers_set:
-                continue  # a cache that was empty when the model was saved
-            message = f"{name!r} is in the network, but not in {WEIGHTS}"
-            raise PlanMismatchError(message)
-        _check_shape(name, tensor, tensors[name], plan)
-        memo.setdefault(id(tensor), _as(tensor, tensors[name], name not in fixed))
-    try:
-        with torch.random.fork_rng(devices=[]):
-            made: nn.Module = base if own else duplicate(base, dict(memo))
-            if not own:
-                remove_gates_(made)
-            if plan is not None:
-                correct_(made, plan)
-            _put_gates(made, artifact.gates)
-            _put_scales(made, artifact, tensors)
-    except (AttributeError, TypeError, IndexError) as error:
-        message = f"{type(error).__name__}: {error}"
-        raise PlanMismatchError(message) from error
+    for name, _, leaf, tensor in slots(base):
+        if f"{GATE}." not in name and leaf != SCALE and name in tensors:
+            memo.setdefault(id(tensor), _as(tensor, tensors[name], name not in fixed))
+    with torch.random.fork_rng(devices=[]):
+        made: nn.Module = base if own else duplicate(base, dict(memo))
+        if not own:
+            remove_gates_(made)
+        if plan is not None:
+            correct_(made, plan)
+        _put_gates(made, artifact.gates)
+        _put_scales(made, artifact, tensors)
     _fill(made, artifact, tensors)
     return made.eval()
 
@@ -134,44 +187,6 @@ def _as(old: Tensor, new: Tensor, trained: bool) -> Tensor:
 
 def _parameter(values: Tensor, trained: bool) -> nn.Parameter:
     return nn.Parameter(values, requires_grad=trained and (values.is_floating_point() or values.is_complex()))
-
-
-def _check_shape(name: str, fresh: Tensor, saved: Tensor, plan: PrunePlan | None) -> None:
-    expected = tuple(fresh.shape) if plan is None else plan.shape_after(name, fresh.shape)
-    if tuple(saved.shape) != expected:
-        message = f"{name!r} should have shape {expected}, but has {tuple(saved.shape)} in {WEIGHTS}"
-        raise PlanMismatchError(message)
-
-
-def _check_gates(base: nn.Module, artifact: Artifact, tensors: dict[str, Tensor]) -> None:
-    """Compare the gates' sizes with the weights before anything of that size is made."""
-    modules = dict(base.named_modules())
-    for gate in artifact.gates:
-        spec = gate.spec
-        for leaf, shape in _shapes(spec).items():
-            saved = tensors.get(spec.prefix + leaf)
-            if saved is not None and list(saved.shape) != shape:
-                message = f"the gate of {spec.module!r} and its weights differ in size"
-                raise PlanMismatchError(message)
-        if spec.prefix + "mask" not in tensors:
-            message = f"the weights of the gate of {spec.module!r} are missing"
-            raise PlanMismatchError(message)
-        if spec.module not in modules or spec.source not in modules:
-            message = f"there is no {spec.module!r} or no {spec.source!r} to put a gate on"
-            raise PlanMismatchError(message)
-    for scale in artifact.scales:
-        name = f"{scale.module}.{SCALE}" if scale.module else SCALE
-        if scale.module not in modules or name not in tensors or tensors[name].ndim != 1:
-            message = f"there is no {scale.module!r} to put a constant scale on, or no {name!r}"
-            raise PlanMismatchError(message)
-
-
-def _shapes(spec: GateSpec) -> dict[str, list[int]]:
-    try:
-        return gate_class(spec.kind).shapes(spec)
-    except KeyError as error:
-        message = f"the gate of {spec.module!r} lacks the setting {error}"
-        raise PlanMismatchError(message) from error
 
 
 def _put_gates(made: nn.Module, states: tuple[GateState, ...]) -> None:

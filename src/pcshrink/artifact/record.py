@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pcshrink.artifact.store import WEIGHTS, sha256
+from pcshrink.common.preprocessing import Preprocessing
 from pcshrink.errors import CheckpointError, PlanMismatchError
 from pcshrink.surgery.gate import GateSpec
 from pcshrink.surgery.plan import PrunePlan
@@ -54,6 +55,8 @@ class Artifact:
         frozen: Parameters that do not require gradients.
         gates: The gates on the model.
         scales: The constant scales on a folded model.
+        preprocessing: How images become its input, and what its outputs are called; None where nobody said.
+        prepared: Which method made layers of its own out of the network's, and with which settings; None if none did.
         weights_bytes: Size of the weights file.
         weights_sha256: Its hash.
     """
@@ -71,6 +74,8 @@ class Artifact:
     frozen: tuple[str, ...]
     gates: tuple[GateState, ...]
     scales: tuple[ScaleState, ...]
+    preprocessing: Preprocessing | None = None
+    prepared: dict[str, Any] | None = None
     weights_bytes: int = 0
     weights_sha256: str = field(default="")
 
@@ -84,6 +89,7 @@ class Artifact:
             "builder_args": self.builder_args,
             "model_class": self.model_class,
             "input_shape": self.input_shape,
+            "preprocessing": self.preprocessing.to_dict() if self.preprocessing else None,
             "metrics": self.metrics,
             "versions": self.versions,
             "compact": self.compact,
@@ -92,6 +98,7 @@ class Artifact:
             "frozen": self.frozen,
             "gates": [{"spec": gate.spec.to_dict(), "switches": gate.switches} for gate in self.gates],
             "scales": [asdict(scale) for scale in self.scales],
+            "prepared": self.prepared,
             "plan": self.plan.to_dict() if self.plan else None,
         }
         body = b'",' + json.dumps(content, indent=1, allow_nan=False).encode()[1:] + b"\n"
@@ -126,7 +133,7 @@ class Artifact:
             raise CheckpointError(message)
         try:
             return _parse(content)
-        except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError) as error:
+        except Exception as error:  # a hostile record: whatever reading it raises means that it is not usable
             message = f"{name} is damaged: {type(error).__name__}: {str(error)[:300]}"
             raise CheckpointError(message) from error
 
@@ -139,7 +146,7 @@ def _parse(content: Mapping[str, Any]) -> Artifact:
     if weights["file"] != WEIGHTS:
         message = f"the weights must be in {WEIGHTS}, not in {str(weights['file'])[:80]!r}"
         raise ValueError(message)
-    shape = content["input_shape"]
+    shape, seen = content["input_shape"], content.get("preprocessing")
     return Artifact(
         plan=_plan(content["plan"]),
         compact=_of(bool, content["compact"]),
@@ -147,6 +154,7 @@ def _parse(content: Mapping[str, Any]) -> Artifact:
         builder_args=_mapping(content["builder_args"], lambda value: value),
         model_class=_of(str, content["model_class"]),
         input_shape=None if shape is None else tuple(_axis(n) for n in _of(list, shape)),
+        preprocessing=None if seen is None else Preprocessing.from_dict(_of(dict, seen)),
         metrics=_mapping(content["metrics"], lambda value: value),
         versions=_mapping(content["versions"], lambda value: _of(str, value)),
         tied=_mapping(content["tied"], lambda value: _of(str, value)),
@@ -157,6 +165,7 @@ def _parse(content: Mapping[str, Any]) -> Artifact:
             ScaleState(module=_of(str, s["module"]), axis=_of(int, s["axis"]), at_input=_of(bool, s["at_input"]))
             for s in _of(list, content["scales"])
         ),
+        prepared=_prepared(content.get("prepared")),
         weights_bytes=_of(int, weights["bytes"]),
         weights_sha256=_of(str, weights["sha256"]),
     )
@@ -192,6 +201,13 @@ def _gate(data: Mapping[str, Any]) -> GateState:
     settings = _mapping(spec.settings, _setting)
     switches = data["switches"] if "switches" in data else {k: v for k, v in data.items() if k != "spec"}
     return GateState(spec=dataclasses.replace(spec, settings=settings), switches=_mapping(switches, _setting))
+
+
+def _prepared(data: Any) -> dict[str, Any] | None:
+    if data is None:
+        return None
+    settings = _mapping(data["settings"], lambda value: value)
+    return {"method": _of(str, data["method"]), "settings": settings}
 
 
 def _setting(value: Any) -> bool | int | float | None:

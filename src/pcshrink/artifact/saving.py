@@ -12,14 +12,16 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from pcshrink.artifact.builders import check_builder, plain_arguments
+from pcshrink.artifact.builders import check_builder, full_name, plain_arguments
 from pcshrink.artifact.record import Artifact
 from pcshrink.artifact.state import frozen, gate_states, scale_states, take_apart, volatile
-from pcshrink.artifact.store import WEIGHTS, replace_artifact, sha256
+from pcshrink.artifact.store import WEIGHTS, folder_at, replace_artifact, sha256
+from pcshrink.common.preprocessing import Preprocessing
 from pcshrink.errors import CheckpointError, ConfigError, PlanMismatchError
 from pcshrink.graph.model import unwrap
+from pcshrink.methods.prepared import mark_of
 from pcshrink.surgery.gate import GATE
-from pcshrink.surgery.plan import PrunePlan
+from pcshrink.surgery.plan import PrunePlan, require_plan
 
 LIBRARIES = ("pcshrink", "torch", "safetensors", "timm", "torchvision")
 
@@ -33,6 +35,7 @@ def save(
     builder_args: Mapping[str, Any] | None = None,
     input_shape: Sequence[int] | None = None,
     metrics: Mapping[str, Any] | None = None,
+    preprocessing: Preprocessing | None = None,
 ) -> Path:
     """Write a model into a folder: ``pcshrink.json`` and ``model.safetensors``.
 
@@ -46,28 +49,30 @@ def save(
             ``torchvision:vgg16``, ``pcshrink:resnet20``). With it the artifact loads by itself, without it
             ``load`` wants a fresh full-size model.
         builder_args: Arguments for the builder, for example ``{"num_classes": 10}``.
-        input_shape: One input sample without the batch axis, for the commands that run the model.
+        input_shape: One input sample without the batch axis; by default that of the preprocessing.
         metrics: Anything JSON can hold.
+        preprocessing: How images become the model's input, and the names of its classes, so that it travels with them.
 
     Returns:
         The folder.
 
     Raises:
-        CheckpointError: The folder cannot be written, or a tensor cannot be saved.
+        CheckpointError: The folder or a tensor cannot be written.
         ConfigError: The builder does not make this model, or an argument is not plain data.
         PlanMismatchError: The plan belongs to another model.
     """
-    base = unwrap(model)
+    base, folder, plan = unwrap(model), folder_at(dir), None if plan is None else require_plan(plan)
     tensors, tied = take_apart(base)
     shapes = {name: tuple(t.shape) for name, t in tensors.items()}
     shapes |= {alias: shapes[name] for alias, name in tied.items()}
     artifact = Artifact(
         plan=plan,
         compact=_is_compact(shapes, plan),
-        builder=builder,
+        builder=full_name(builder),
         builder_args=plain_arguments(builder, builder_args or {}),
         model_class=f"{type(base).__module__}.{type(base).__qualname__}",
-        input_shape=None if input_shape is None else tuple(int(n) for n in input_shape),
+        input_shape=_shape(input_shape, preprocessing),
+        preprocessing=preprocessing,
         metrics=_plain(metrics or {}, "metrics"),
         versions=versions(),
         tied=tied,
@@ -75,13 +80,30 @@ def save(
         frozen=frozen(base),
         gates=gate_states(base),
         scales=scale_states(base),
+        prepared=mark_of(base),
     )
     check_builder(artifact, shapes)
-    weights = _serialize(tensors, Path(dir))
+    return _commit(folder, artifact, tensors)
+
+
+def _shape(given: Sequence[int] | None, preprocessing: Preprocessing | None) -> tuple[int, ...] | None:
+    if preprocessing is not None and not isinstance(preprocessing, Preprocessing):
+        message = f"preprocessing must be a pcshrink.data.Preprocessing, got {type(preprocessing).__name__}"
+        raise ConfigError(message)
+    if given is None:
+        return preprocessing.input_size if preprocessing is not None else None
+    if not isinstance(given, Sequence) or not all(type(n) is int and n > 0 for n in given):
+        message = f"input_shape must be the sizes of one sample, such as (3, 224, 224), got {given!r}"
+        raise ConfigError(message)
+    return tuple(given)
+
+
+def _commit(folder: Path, artifact: Artifact, tensors: dict[str, Tensor]) -> Path:
+    weights = _serialize(tensors, folder)
     digest = sha256(weights)
     artifact = dataclasses.replace(artifact, weights_bytes=len(weights), weights_sha256=digest)
-    replace_artifact(Path(dir), artifact.to_bytes(), weights, digest)
-    return Path(dir)
+    replace_artifact(folder, artifact.to_bytes(), weights, digest)
+    return folder
 
 
 def _serialize(tensors: dict[str, Tensor], folder: Path) -> bytes:

@@ -14,6 +14,9 @@ from pcshrink.errors import CheckpointError, ShrinkWarning
 from pcshrink.surgery.fold import ConstantScale
 from pcshrink.surgery.gate import Gate
 from pcshrink.surgery.gates import find_gates
+from pcshrink.surgery.plan import PrunePlan
+
+SCALE = "pcs_scale"
 
 
 def slots(model: nn.Module) -> Iterator[tuple[str, nn.Module, str, Tensor]]:
@@ -23,6 +26,14 @@ def slots(model: nn.Module) -> Iterator[tuple[str, nn.Module, str, Tensor]]:
             for leaf, tensor in table.items():
                 if tensor is not None:
                     yield f"{path}.{leaf}" if path else leaf, module, leaf, tensor
+
+
+def names_in_plan(model: nn.Module, plan: PrunePlan | None) -> dict[str, str]:
+    """For every name of a tensor that a plan cuts, the name by which the plan knows it: tied tensors have several."""
+    if plan is None:
+        return {}
+    known = {id(tensor): name for name, _, _, tensor in slots(model) if name in plan.tensors}
+    return {name: known[id(tensor)] for name, _, _, tensor in slots(model) if id(tensor) in known}
 
 
 def take_apart(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, str]]:

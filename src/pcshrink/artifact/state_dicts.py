@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pcshrink.artifact.store import read_bytes
+from pcshrink.artifact.header import read_header
+from pcshrink.artifact.pickles import check_pickle
 from pcshrink.errors import CheckpointError
 
 # Where training scripts put the weights, most specific first.
@@ -24,6 +26,8 @@ PLACES = (
     "state_dict_ema",
     "model_ema",
 )
+
+DEEPEST = 4  # a state_dict in a checkpoint in a checkpoint ...
 
 
 def load_weights(path: str | Path) -> dict[str, Tensor]:
@@ -41,6 +45,15 @@ def load_weights(path: str | Path) -> dict[str, Tensor]:
         Traceback (most recent call last):
         pcshrink.errors.CheckpointError: missing.pth is missing
     """
+    return {name: tensor.clone() for name, tensor in open_weights(path).items()}
+
+
+def open_weights(path: str | Path) -> dict[str, Tensor]:
+    """As ``load_weights``, but nothing is read before it is used: the tensors are the file itself, mapped.
+
+    Raises:
+        CheckpointError: The file is missing, damaged, holds code, or holds no state_dict.
+    """
     path = Path(path)
     if not path.is_file():
         message = f"{path} {'is not a file' if path.exists() else 'is missing'}"
@@ -51,16 +64,23 @@ def load_weights(path: str | Path) -> dict[str, Tensor]:
         keys = ", ".join(map(str, list(content)[:8])) if isinstance(content, Mapping) else type(content).__name__
         message = f"{path} holds no state_dict; it holds {keys}. Save model.state_dict() with torch.save."
         raise CheckpointError(message)
+    for name, tensor in found.items():
+        if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+            message = f"{path}: {name!r} of shape {tuple(tensor.shape)} has fewer values than it claims"
+            raise CheckpointError(message)
     return _plain(found)
 
 
 def _torch(path: Path) -> Any:
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        check_pickle(path)
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except Exception as error:  # the file is foreign: whatever reading it raises means that it is not usable
-        reason = str(error).strip().splitlines() or [type(error).__name__]
+        # torch advises to read the file without its safeguard; only what it found is of use here.
+        reason = str(error).partition("WeightsUnpickler error:")[2] or str(error)
+        first = (reason.strip().splitlines() or [type(error).__name__])[0].rstrip(".")[:200]
         message = (
-            f"{path} cannot be read as weights: {reason[0][:300]}. It is damaged, or holds objects other "
+            f"{path} cannot be read as weights: {first}. It is damaged, or holds objects other "
             "than tensors; such files are never opened. Save model.state_dict() instead of the model."
         )
         raise CheckpointError(message) from error
@@ -68,22 +88,23 @@ def _torch(path: Path) -> Any:
 
 def _safetensors(path: Path) -> dict[str, Tensor]:
     from safetensors import SafetensorError
-    from safetensors.torch import load
+    from safetensors.torch import load_file
 
+    read_header(path)
     try:
-        return load(read_bytes(path))
+        return load_file(path)
     except (SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
         message = f"{path} is not a valid safetensors file: {error}"
         raise CheckpointError(message) from error
 
 
-def _state_dict(content: Any) -> dict[str, Tensor] | None:
-    if not isinstance(content, Mapping) or not content:
+def _state_dict(content: Any, depth: int = 0) -> dict[str, Tensor] | None:
+    if not isinstance(content, Mapping) or not content or depth > DEEPEST:
         return None
     if all(isinstance(k, str) and isinstance(v, Tensor) for k, v in content.items()):
         return dict(content)
     for place in PLACES:
-        if place in content and (found := _state_dict(content[place])) is not None:
+        if place in content and (found := _state_dict(content[place], depth + 1)) is not None:
             return found
     tensors = {k: v for k, v in content.items() if isinstance(k, str) and isinstance(v, Tensor)}
     # state_dicts with some extra state in them, but not a checkpoint that happens to hold one tensor

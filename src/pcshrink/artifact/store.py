@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pcshrink.common.files import sync_folder, write_new
-from pcshrink.errors import CheckpointError
+from pcshrink.errors import CheckpointError, ConfigError
 
 RECORD = "pcshrink.json"
 WEIGHTS = "model.safetensors"
@@ -24,14 +24,48 @@ TEMPORARY = ".pcshrink-new-"
 LARGEST_RECORD = 64 << 20
 
 
+def folder_at(dir: str | Path) -> Path:
+    """What a caller says is a folder.
+
+    Raises:
+        ConfigError: It cannot be one.
+    """
+    if not isinstance(dir, (str, os.PathLike)) or not str(dir):
+        message = f"the folder of an artifact must be a path, got {dir!r}"
+        raise ConfigError(message)
+    return Path(dir)
+
+
 def sha256(data: bytes) -> str:
     """The hash of some bytes, as hex digits."""
     return hashlib.sha256(data).hexdigest()
 
 
+def sha256_of(path: Path) -> str:
+    """The hash of a file, which may be larger than the memory."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(1 << 22):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
 def pending(folder: Path, digest: str) -> Path:
     """Where weights with this hash wait for their name."""
     return folder / f"{PENDING}{digest[:32]}.safetensors"
+
+
+def size_of(path: Path) -> int:
+    """How many bytes a plain file has.
+
+    Raises:
+        CheckpointError: It is missing or no plain file.
+    """
+    if not path.is_file():
+        what = "is not a file" if path.exists() else "is missing"
+        message = f"{path} {what}; an artifact is a folder with {RECORD} and {WEIGHTS}"
+        raise CheckpointError(message)
+    return path.stat().st_size
 
 
 def read_bytes(path: Path, largest: int | None = None) -> bytes:
@@ -41,11 +75,7 @@ def read_bytes(path: Path, largest: int | None = None) -> bytes:
         CheckpointError: It is missing, no plain file, too large or cannot be read.
     """
     try:
-        if not path.is_file():
-            what = "is not a file" if path.exists() else "is missing"
-            message = f"{path} {what}; an artifact is a folder with {RECORD} and {WEIGHTS}"
-            raise CheckpointError(message)
-        size = path.stat().st_size
+        size = size_of(path)
         if largest is not None and size > largest:
             message = f"{path} is absurdly large: {size} bytes, at most {largest} make sense"
             raise CheckpointError(message)

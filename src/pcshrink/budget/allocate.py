@@ -42,7 +42,7 @@ class Limit:
         Raises:
             ConfigError: The limit allows the whole network.
         """
-        dense = cost_of(shrinker.model, example_input, config.metric, config.convention)
+        dense = cost_of(shrinker.dense(), example_input, config.metric, config.convention)
         limit = config.amount * dense if config.amount <= 1 else config.amount
         if limit >= dense:
             message = (
@@ -88,11 +88,11 @@ class CostTarget:
 
     def cost(self, keep: Mapping[str, float]) -> float:
         """What the network costs when the groups keep so many channels."""
-        return self.model.cost(self.model.widths(keep), self.budget.metric)
+        return self.model.cost(self.model.widths(keep), self.budget.config.quantity)
 
     def cost_of(self, widths: Floats) -> float:
         """The same for an array of widths."""
-        return self.model.cost(widths, self.budget.metric)
+        return self.model.cost(widths, self.budget.config.quantity)
 
     def allowed(self, full: int, wanted: float) -> int:
         """The allowed width nearest to the wanted one: aligned where the group is large enough, never too small."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from pcshrink.config import Metric, is_number
+from pcshrink.config import Metric, Quantity, is_number
 from pcshrink.errors import ConfigError
 from pcshrink.runtime.registry import RUNTIMES
 
@@ -61,6 +61,11 @@ class BudgetConfig:
     def metric(self) -> Metric:
         """Which cost is limited."""
         return next(m for m in METRICS if getattr(self, m) is not None)
+
+    @property
+    def quantity(self) -> Quantity:
+        """Which cost is limited, or the time."""
+        return "latency" if self.latency is not None else self.metric
 
     @property
     def amount(self) -> float:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from pcshrink.budget.config import METRICS, Convention
-from pcshrink.config import Metric
+from pcshrink.config import Metric, Quantity
 from pcshrink.measure import Profile, profile
 from pcshrink.shrinker import Shrinker
 from pcshrink.surgery.cut import apply_plan
@@ -28,7 +28,6 @@ from pcshrink.surgery.gates import remove_gates_
 from pcshrink.surgery.plan import PrunePlan
 
 Floats = npt.NDArray[np.float64]
-Term = tuple[list["Axis"], dict[Metric, float]]  # the product of these widths, at this price each
 
 
 @dataclass(frozen=True)
@@ -43,6 +42,29 @@ class Axis:
         return self.fixed + float(self.per_width @ widths)
 
 
+class Term(NamedTuple):
+    """The product of some widths, at a price each; the layer is named where they are those of its kernel."""
+
+    axes: list[Axis]
+    prices: dict[Quantity, float]
+    layer: str = ""
+
+
+@dataclass(frozen=True)
+class LayerTimes:
+    """What the layers of a network take: so much however narrow they are, and so much for each number of the kernel.
+
+    Attributes:
+        dense: Seconds of all layers of the uncompressed network together.
+        fixed: Layer -> seconds.
+        each: Layer -> seconds for one number of its kernel.
+    """
+
+    dense: float
+    fixed: dict[str, float]
+    each: dict[str, float]
+
+
 @dataclass
 class CostModel:
     """Costs of the compact network for any widths; made by ``CostModel.of``.
@@ -55,8 +77,8 @@ class CostModel:
     names: list[str]
     full: Floats
     kernels: list[Term]
-    base: dict[Metric, float] = field(default_factory=dict)
-    slopes: dict[Metric, Floats] = field(default_factory=dict)
+    base: dict[Quantity, float] = field(default_factory=dict)
+    slopes: dict[Quantity, Floats] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -106,14 +128,23 @@ class CostModel:
                     self.slopes[m][index] = (rest[m] - left) / (self.full[index] - one[index])
         self.base = {m: rest[m] - float(self.slopes[m] @ self.full) for m in METRICS}
 
-    def _by_kernels(self, widths: Floats, metric: Metric) -> float:
-        return sum(places[metric] * math.prod(axis.alive(widths) for axis in axes) for axes, places in self.kernels)
+    def set_times(self, times: LayerTimes) -> None:
+        """Know what the layers take as well: the quantity "latency", in seconds."""
+        self.base["latency"] = sum(times.fixed.values())
+        self.slopes["latency"] = np.zeros(len(self.full))
+        for term in self.kernels:
+            if term.layer in times.each:
+                term.prices["latency"] = times.each[term.layer]
 
-    def cost(self, widths: Floats, metric: Metric) -> float:
+    def _by_kernels(self, widths: Floats, metric: Quantity) -> float:
+        priced = ((term.axes, term.prices.get(metric, 0.0)) for term in self.kernels)
+        return sum(price * math.prod(axis.alive(widths) for axis in axes) for axes, price in priced if price)
+
+    def cost(self, widths: Floats, metric: Quantity) -> float:
         """What the compact network costs when the groups keep so many channels."""
         return self._by_kernels(widths, metric) + self.base[metric] + float(self.slopes[metric] @ widths)
 
-    def prices(self, metric: Metric) -> dict[str, float]:
+    def prices(self, metric: Quantity) -> dict[str, float]:
         """What one channel of each group costs now, relative to the mean over all channels."""
         whole = self.cost(self.full, metric)
         each = []
@@ -130,8 +161,8 @@ class CostModel:
 
 
 def cost_of(model: nn.Module, example_input: Any, metric: Metric, convention: Convention) -> int:
-    """One cost of a model as it is, without any gates on it."""
-    return int(getattr(profile(_bare(model), example_input, convention), metric))
+    """One cost of a model as it is."""
+    return int(getattr(profile(model, example_input, convention), metric))
 
 
 def _bare(model: nn.Module) -> nn.Module:
@@ -182,22 +213,23 @@ def _kernels(shrinker: Shrinker, places: Profile) -> list[Term]:
         module, _, leaf = name.rpartition(".")
         if GATE in name.split("."):
             continue
-        price: dict[Metric, float] = {"params": 1.0, "madds": 0.0, "mem_access": 0.0}
-        if leaf == "weight" and module in rows:
+        price: dict[Quantity, float] = {"params": 1.0, "madds": 0.0, "mem_access": 0.0}
+        kernel = leaf == "weight" and module in rows
+        if kernel:
             row = rows[module]
             price |= {"madds": row.madds / parameter.numel(), "mem_access": 1.0}
             out = ledger.writers.get(module)
             if out is not None:
                 cost = (row.mem_access - parameter.numel()) / len(out)
-                terms.append(([find.of(out)], {"params": 0.0, "madds": 0.0, "mem_access": cost}))
-        terms.append((axes.get(name, []), price))
+                terms.append(Term([find.of(out)], {"mem_access": cost}))
+        terms.append(Term(axes.get(name, []), price, module if kernel else ""))
     return terms
 
 
 def _gates(shrinker: Shrinker) -> list[Term]:
-    find, terms = _Axes(shrinker), []
+    find, terms = _Axes(shrinker), list[Term]()
     for spec, own, fed in shrinker.method.sites.values():
         for role, costs in gate_class(spec.kind).costs(spec).items():
-            price: dict[Metric, float] = {metric: costs[metric] for metric in METRICS}
-            terms.append(([find.of(own if role == "own" else fed)], price))
+            price: dict[Quantity, float] = {metric: costs[metric] for metric in METRICS}
+            terms.append(Term([find.of(own if role == "own" else fed)], price))
     return terms

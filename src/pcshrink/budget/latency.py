@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import logging
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from pcshrink.budget.cost_model import LayerTimes
 from pcshrink.errors import ConfigError
 from pcshrink.measure.latency import compare
-from pcshrink.measure.layers import LayerTable, layers_of, narrowed
+from pcshrink.measure.layers import Layer, LayerTable, layers_of, narrowed
 from pcshrink.methods.select import count
 from pcshrink.runtime.registry import RuntimeLike
 from pcshrink.surgery.cut import apply_plan
@@ -25,6 +28,9 @@ TOLERANCE = 0.05  # the measured share may miss the asked one by this much of it
 STEPS = 9  # halvings of the keep ratio: finer than any width
 FREE = 0.002  # a wider group that adds less than this share of the time costs nothing
 TRIES = 5  # corrections by measuring the whole network
+NARROW = 0.5  # keep ratio at which layers are measured besides their full width
+
+Family = Callable[[float], dict[str, int]]  # from a predicted share of the time to the widths that take it
 
 
 class _Group(Protocol):
@@ -40,6 +46,10 @@ class HasGroups(Protocol):
     @property
     def groups(self) -> Sequence[_Group]:
         """The groups that shrink."""
+        ...
+
+    def dense(self) -> nn.Module:
+        """The network without gates and without layers of a method's own."""
         ...
 
     def plan(self, keep: Mapping[str, Tensor] | None = None) -> PrunePlan:
@@ -108,19 +118,31 @@ def choose_widths(
     if not 0 < share < 1:
         message = f"a latency budget must be a share above 0 and below 1, got {share!r}"
         raise ConfigError(message)
-    search = _Search(shrinker, example_input, align, min_channels, table or LayerTable(runtime, threads))
+    search = Search(shrinker, example_input, table or LayerTable(runtime, threads), align, min_channels)
+    return choose(search, share, search.widths, seconds=seconds)
+
+
+def choose(search: Search, share: float, family: Family, *, seconds: float = 1.0) -> LatencyChoice:
+    """Take the widths out of a family with which the whole network is measured to take a share of the dense time.
+
+    Args:
+        search: What builds and times networks.
+        share: The wanted latency as a share of the dense network's.
+        family: From a predicted share to widths.
+        seconds: About how long to measure the whole networks, each time.
+    """
     best: LatencyChoice | None = None
     aim = share
     for _ in range(TRIES):
-        keep = search.widths(aim)
-        choice = _measure(search, keep, share, runtime, threads, seconds)
+        keep = family(aim)
+        choice = _measure(search, keep, share, keep == family(0.0), seconds)
         log.info("latency budget: aimed at %.3f, reached %.3f", aim, choice.reached)
         if best is None or _miss(choice) < _miss(best):
             best = choice
         if _miss(choice) <= TOLERANCE / 2:
             break
         closer = min(max(aim * share / choice.reached, 0.3 * aim), 0.999)
-        if search.widths(closer) == keep:
+        if family(closer) == keep:
             break
         aim = closer
     assert best is not None
@@ -131,15 +153,14 @@ def _miss(choice: LatencyChoice) -> float:
     return abs(choice.reached / choice.asked - 1)
 
 
-def _measure(
-    search: _Search, keep: dict[str, int], share: float, runtime: RuntimeLike, threads: int | None, seconds: float
-) -> LatencyChoice:
+def _measure(search: Search, keep: dict[str, int], share: float, narrowest: bool, seconds: float) -> LatencyChoice:
     models = {"dense": search.dense, "compact": search.cut(keep)}
-    timed = compare(models, search.example, runtime, threads=threads, seconds=seconds)
+    table = search.table
+    timed = compare(models, search.example, table.runtime, threads=table.threads, seconds=seconds)
     ratio = timed.ratio("compact", "dense")
     met = ratio.value <= share * (1 + TOLERANCE)
     note = "" if met else f"reached {ratio.value:.3f} of the dense latency instead of {share:.3f}: " + (
-        "the groups cannot get narrower" if keep == search.widths(0.0) else "widths come in steps, and time with them"
+        "the groups cannot get narrower" if narrowest else "widths come in steps, and time with them"
     )  # fmt: skip
     return LatencyChoice(
         keep=keep, asked=share, reached=ratio.value, low=ratio.low, high=ratio.high,
@@ -148,18 +169,51 @@ def _measure(
     )  # fmt: skip
 
 
-class _Search:
-    """Predicts the latency of any widths from the table, and finds the widths for a predicted share."""
+class Search:
+    """Predicts the latency of any widths from the table, and finds the widths for a predicted share.
+
+    Args:
+        shrinker: What ``attach_`` gave.
+        example_input: A tensor, or a tuple of arguments.
+        table: Layer times; it is filled as it is needed.
+        align: Widths are multiples of this where the group is large enough.
+        min_channels: The fewest channels that a group keeps.
+        dense: What compact networks are timed beside; by default the shrinker's network as it is now.
+    """
 
     def __init__(
-        self, shrinker: HasGroups, example_input: Any, align: int, min_channels: int, table: LayerTable
+        self,
+        shrinker: HasGroups,
+        example_input: Any,
+        table: LayerTable,
+        align: int = 1,
+        min_channels: int = 1,
+        *,
+        dense: nn.Module | None = None,
     ) -> None:
         self.shrinker, self.example, self.table = shrinker, example_input, table
         self.align, self.min_channels = align, min_channels
-        self.dense = self.cut({})
-        self.layers = layers_of(self.dense, example_input)
-        self.whole = table.total(self.layers)
+        self.dense = shrinker.dense().eval() if dense is None else dense
+        self.layers = layers_of(self.cut({}), example_input)
         self.known: dict[float, dict[str, int]] = {}
+
+    @functools.cached_property
+    def whole(self) -> float:
+        """Seconds of the dense network's layers."""
+        return self.table.total(layers_of(self.dense, self.example))
+
+    def times(self) -> LayerTimes:
+        """What each layer takes as a line through its times at two widths; the network must not be cut yet."""
+        narrow = narrowed(self.layers, self.plan(self.at(NARROW)))
+        self.table.total(self.layers)
+        self.table.total(narrow)
+        fixed, each = {}, {}
+        for name, calls in self.layers.items():
+            long, short = (sum(self.table.times[call] for call in seen) for seen in (calls, narrow[name]))
+            numbers, fewer = _numbers(calls[0]), _numbers(narrow[name][0])
+            each[name] = max(long - short, 0.0) / (numbers - fewer) if fewer < numbers else 0.0
+            fixed[name] = long - each[name] * numbers
+        return LayerTimes(self.whole, fixed, each)
 
     def plan(self, keep: Mapping[str, int]) -> PrunePlan:
         """A plan with these widths; which channels stay does not matter here."""
@@ -211,3 +265,8 @@ class _Search:
                     if predicted <= max(share, now * (1 + FREE)):
                         keep, now = tried, predicted
         return keep
+
+
+def _numbers(layer: Layer) -> int:
+    """How many numbers the kernel has."""
+    return math.prod((layer.width_out, layer.width_in // layer.groups, *layer.kernel))

@@ -1,4 +1,4 @@
-"""The commands that fetch and check data sets: ``data cifar10``."""
+"""The commands that fetch and check data sets: ``data cifar10`` and ``data check``."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import Annotated
 
 import typer
 
-from pcshrink.cli.options import examples
+from pcshrink.cli.options import AsJson, examples
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module to the command line."""
     commands = typer.Typer(help="Fetch and check data sets.", no_args_is_help=True)
     commands.command("cifar10", epilog=examples("pcshrink data cifar10 --root data/cifar10"))(cifar10)
+    commands.command("check", epilog=examples("pcshrink data check my/images"))(check)
     app.add_typer(commands, name="data")
 
 
@@ -37,3 +38,41 @@ def cifar10(
     from pcshrink.data import prepare_cifar10
 
     typer.echo(str(prepare_cifar10(root, source=source)))
+
+
+def check(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder of images with a folder for each class.")],
+    classes: Annotated[
+        Path | None,
+        typer.Option("--classes", metavar="FILE", help="Which class folder belongs to which output of the network."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Look at a folder of images before you train on it.
+
+    Decodes every image; ends with code 1 if some are broken or stand in both parts.
+    """
+    import json
+    from dataclasses import asdict
+
+    from pcshrink.common.tables import text_table
+    from pcshrink.data.check import check_folder
+    from pcshrink.data.class_order import ClassOrder
+
+    found = check_folder(folder, ClassOrder.of(classes) if classes is not None else None, progress=not as_json)
+    if as_json:
+        typer.echo(json.dumps(asdict(found) | {"sound": found.sound}, indent=1))
+    else:
+        rows = [[name, str(t), str(v)] for name, t, v in zip(found.classes, found.train, found.val, strict=True)]
+        total = ("all", str(sum(found.train)), str(sum(found.val)))
+        typer.echo(text_table(rows, head=("class", "train", "val"), total=total))
+        typer.echo(f"smallest image: {found.smallest[0]} x {found.smallest[1]}")
+        for note in found.notes:
+            typer.echo(f"note: {note}")
+        for broken in found.broken:
+            typer.echo(f"broken: {broken}")
+        for path in found.shared:
+            typer.echo(f"in train as well: {path}")
+        typer.echo("ready to train on" if found.sound else "not ready: see above")
+    if not found.sound:
+        raise typer.Exit(1)

@@ -26,6 +26,7 @@ from pcshrink.runtime.registry import RUNTIMES
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from pcshrink.common.preprocessing import Preprocessing
     from pcshrink.measure.latency import Comparison
     from pcshrink.runtime.registry import Runtime
 
@@ -63,6 +64,12 @@ def export(
     out: Annotated[
         Path | None, typer.Option("--out", help="The file to write (default: in DIR, for example model.onnx).")
     ] = None,
+    int8: Annotated[
+        bool, typer.Option("--int8", help="Also write an 8-bit ONNX file, calibrated on --images.")
+    ] = False,
+    images: Annotated[
+        Path | None, typer.Option("--images", help="For --int8: a folder of images; a part is held out to compare on.")
+    ] = None,
     model: Builder = None,
     shape: SavedShape = None,
     trust: Trust = False,
@@ -72,11 +79,35 @@ def export(
     What was written is compared with the model on 256 inputs before the file gets its name.
     """
     chosen = EXPORT_FORMATS.get(format, trust=trust)
-    size: Any = "dynamic" if batch == "dynamic" else parse_numbers(batch, "--batch", "1")[0]
+    if int8 and (format != "onnx" or images is None or batch == "dynamic"):
+        message = "--int8 needs --format onnx, --images DIR to calibrate with, and a fixed --batch"
+        raise ConfigError(message)
+    sizes = () if batch == "dynamic" else parse_numbers(batch, "--batch", '1 or "dynamic"')
+    if len(sizes) > 1:
+        message = f'--batch wants one size here, or "dynamic" for all; got {batch}'
+        raise ConfigError(message)
+    size: Any = sizes[0] if sizes else "dynamic"
     folder = saved_in(folder)
     network = load_for(folder, model, trust)
     target = out or folder / f"model{chosen.suffix}"
-    typer.echo(str(chosen.write(network, example_for(folder, network, shape, 2), target, batch=size)))
+    more = {"preprocessing": _preprocessing(folder, shape)} if chosen.describes else {}
+    typer.echo(str(chosen.write(network, example_for(folder, network, shape, 2), target, batch=size, **more)))
+    if int8 and images is not None:
+        _write_int8(target, images, _preprocessing(folder, shape), size)
+
+
+def _write_int8(source: Path, images: Path, preprocessing: Preprocessing | None, batch: int) -> None:
+    from pcshrink.cli.calibrate import image_batches
+    from pcshrink.export.int8 import quantise_onnx
+
+    if preprocessing is None:
+        message = f"the model of {source} does not say how images become its input, so --int8 cannot be calibrated"
+        raise ConfigError(message)
+    calibration, held_out = image_batches(images, preprocessing, batch)
+    report = quantise_onnx(source, source.with_suffix(".int8.onnx"), calibration, held_out)
+    typer.echo(str(report))
+    if report.warning:
+        typer.echo(f"warning: {report.warning}", err=True)
 
 
 def bench(
@@ -109,6 +140,9 @@ def bench(
     from pcshrink.runtime.run import check_runtime
 
     place = check_runtime(runtime, trust=trust)
+    if len({folder.resolve() for folder in folders}) < len(folders):
+        message = f"a folder is named twice: {' '.join(map(str, folders))}; it would be compared with itself"
+        raise ConfigError(message)
     networks: dict[str, nn.Module] = {}
     if dense:
         networks["dense"] = dense_of(saved_in(folders[0]), model, trust)
@@ -182,6 +216,14 @@ def example_for(folder: Path, network: nn.Module, shape: str | None, batch: int)
 
     sizes = parse_shape(shape) if shape else read(folder).input_shape or default_input(network)
     return torch.randn(batch, *sizes, generator=torch.Generator().manual_seed(0))
+
+
+def _preprocessing(folder: Path, shape: str | None) -> Preprocessing | None:
+    """What a saved model says about its images; nothing where the user exports it for inputs of another size."""
+    from pcshrink.artifact import read
+
+    saved = read(folder).preprocessing
+    return saved if saved is not None and shape in (None, ",".join(map(str, saved.input_size))) else None
 
 
 def _explain(

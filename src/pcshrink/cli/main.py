@@ -10,9 +10,9 @@ from typing import Annotated, NoReturn
 import typer
 
 from pcshrink import __version__
-from pcshrink.cli import data, deploy, report, report_page, sweep, train
+from pcshrink.cli import data, deploy, doctor, report, report_page, shrink, sweep, train, use
 from pcshrink.cli.options import examples
-from pcshrink.errors import ShrinkError
+from pcshrink.errors import ConfigError, ShrinkError
 
 DEBUG = "PCSHRINK_DEBUG"
 COMPLETION = ("--install-completion", "--show-completion")
@@ -55,7 +55,7 @@ def options(
         os.environ[DEBUG] = "1"  # processes that are started from here see it as well
 
 
-for module in (train, data, report, report_page, deploy, sweep):
+for module in (train, shrink, data, report, use, report_page, deploy, sweep, doctor):
     module.register(app)
 
 
@@ -64,7 +64,11 @@ def main() -> None:
     if any(option in COMPLETION and shell in SHELLS for option, shell in pairwise(sys.argv)):
         os.environ[NO_DETECTION] = "1"
     try:
-        app(prog_name="pcshrink")
+        _check_words(sys.argv[1:])
+        try:
+            app(prog_name="pcshrink")
+        finally:
+            _flush()
     except ShrinkError as error:
         _fail(error, str(error))
     except ModuleNotFoundError as error:
@@ -75,6 +79,28 @@ def main() -> None:
         _fail(error, f"this command needs {error.name}; install it with {install_hint(error.name)}")
     except OSError as error:
         _fail(error, f"{error} (pcshrink --debug ... shows where)")
+
+
+def _flush() -> None:
+    """Write what is left while there is still somebody to complain to: the interpreter's own try ends in a traceback.
+
+    Raises:
+        OSError: It cannot be written; on a full device, for example.
+    """
+    try:
+        sys.stdout.flush()
+    except OSError:
+        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - for the interpreter to flush at its end
+        raise
+
+
+def _check_words(words: list[str]) -> None:
+    """Refuse empty words: as a path one would silently be the working directory."""
+    for before, word in pairwise(["", *words]):
+        if not word or (word.startswith("--") and word.endswith("=")):
+            what = word.rstrip("=") or before or "the command"
+            message = f"{what} is followed by an empty value; does a variable of your shell hold nothing?"
+            raise ConfigError(message)
 
 
 def _fail(error: Exception, text: str) -> NoReturn:

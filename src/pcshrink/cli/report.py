@@ -15,9 +15,14 @@ from pcshrink.data.registry import DATASETS
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module to the command line."""
-    app.command("eval", epilog=examples("pcshrink eval runs/digits", "pcshrink eval runs/digits/model --data digits"))(
-        evaluate
-    )
+    app.command(
+        "eval",
+        epilog=examples(
+            "pcshrink eval runs/digits",
+            "pcshrink eval runs/digits/model --data digits",
+            "pcshrink eval runs/mine --data folder --root other/images",
+        ),
+    )(evaluate)
     app.command(
         "inspect",
         epilog=examples(
@@ -39,17 +44,32 @@ def evaluate(
         ),
     ] = None,
     root: Annotated[Path | None, typer.Option("--root", help="Folder of the data (default: as trained).")] = None,
+    classes: Annotated[
+        Path | None,
+        typer.Option(
+            "--classes",
+            metavar="FILE",
+            help="Which class folder belongs to which output: names in their order, or imagenet_class_index.json.",
+        ),
+    ] = None,
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
-    """Repeat the error of a finished run."""
+    """Evaluate a saved network.
+
+    Images become its input as they did when it was trained.
+    """
     from pcshrink.train.again import evaluate_saved
 
-    score = evaluate_saved(folder, data, root, trust=trust)
+    score = evaluate_saved(folder, data, root, classes=classes, trust=trust)
     if as_json:
         typer.echo(json.dumps(score))
     else:
-        typer.echo(f"error {score['error']:.2f} % on {score['images']} images of {score['data']}")
+        top5 = f", top-5 error {score['error_top5']:.2f} %" if "error_top5" in score else ""
+        error = f"error {score['error']:.2f} % (accuracy {score['accuracy']:.2f} %){top5}"
+        typer.echo(f"{error} on {score['images']} images of {score['data']}")
+        if "note" in score:
+            typer.echo(f"note: {score['note']}", err=True)
 
 
 def inspect(

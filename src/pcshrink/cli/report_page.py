@@ -29,7 +29,7 @@ def report(
         str, typer.Option("--runtime", help="For --time: eager, onnxruntime or openvino.")
     ] = "onnxruntime",
     live: Annotated[
-        int, typer.Option("--live", min=0, help="Write it again every so many seconds until all runs have finished.")
+        int, typer.Option("--live", min=0, help="Seconds after which it is written again, until all runs are done.")
     ] = 0,
 ) -> None:
     """Write an offline page about one or several runs."""
@@ -72,6 +72,14 @@ def last_report(folder: Path) -> list[str]:
     from pcshrink.report.live import final_report
 
     written = final_report(folder)
+    return [written.name] if written is not None else []
+
+
+def write_curve_page(runs: list[Path], folder: Path) -> list[str]:
+    """Write a page about several finished runs side by side; its name, if that worked."""
+    from pcshrink.report.live import final_report
+
+    written = final_report(folder, runs)
     return [written.name] if written is not None else []
 
 

@@ -71,7 +71,10 @@ def compare(
     recipe: RecipeName,
     out: Out,
     names: Annotated[
-        str, typer.Option("--methods", metavar="NAMES", help='Methods, for example pcs,random; or "all".')
+        str,
+        typer.Option(
+            "--methods", metavar="NAMES", help='Methods, for example pcs,pcs+allocation=uniform,random; or "all".'
+        ),
     ] = "all",
     budgets: Annotated[
         str, typer.Option("--budgets", metavar="SHARES", help="Shares of the dense network's cost: 0.6,0.43,0.3.")
@@ -92,7 +95,7 @@ def compare(
 
     chosen = [] if names.strip() == "all" else _words(names, "--methods")
     shares = [_share(word) for word in _words(budgets, "--budgets")]
-    checked = load_recipe(recipe, settings or ())
+    checked = load_recipe(recipe, settings or (), trust=trust)
     _finish(
         lambda: run(
             checked, out, methods=chosen, budgets=shares, seeds=seeds, jobs=jobs, weights=weights, trust=trust,
@@ -133,7 +136,7 @@ def ablate(
     from pcshrink.sweep.ablate import ablate as run
     from pcshrink.train.recipe.read import load_recipe
 
-    checked = load_recipe(recipe, settings or ())
+    checked = load_recipe(recipe, settings or (), trust=trust)
     _finish(
         lambda: run(
             checked, out, over=over or (), table=table, seeds=seeds, jobs=jobs, weights=weights, trust=trust,

@@ -5,17 +5,22 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pcshrink.cli.options import examples
 from pcshrink.cli.report_page import last_report, live_report
+from pcshrink.common.stop import last_words
+from pcshrink.errors import CheckpointError
 
 if TYPE_CHECKING:
     from pcshrink.train.recipe.schema import Recipe
 
+RESUME = " --resume"
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only print the result.")]
+
+MISSED = 3  # the exit code of a run that is whole but costs more than its budget
 
 
 def register(app: typer.Typer) -> None:
@@ -29,7 +34,10 @@ def register(app: typer.Typer) -> None:
         ),
     )(train)
     app.command("demo")(demo)
-    app.command("recipes", epilog=examples("pcshrink recipes digits > my.yaml"))(recipes)
+    app.command(
+        "recipes",
+        epilog=examples("pcshrink recipes digits > my.yaml", "pcshrink recipes --schema > recipe.schema.json"),
+    )(recipes)
 
 
 def _recipe_names() -> list[str]:
@@ -68,14 +76,23 @@ def train(
     trust: TrustCode = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train, shrink and compact a network as a recipe says."""
+    """Train, shrink and compact a network as a recipe says.
+
+    Ends with code 3 if the network costs more than its budget.
+    """
+    folder = out or Path("runs") / Path(recipe).stem
+    again = _command_to_go_on(recipe, settings or [], folder, devices, trust=trust)
+    last_words(lambda: _words_at_the_end(folder, again))
     from pcshrink.train.recipe.read import load_recipe
 
-    checked = load_recipe(recipe, settings or ())
-    folder = out or Path("runs") / Path(recipe).stem
+    checked = load_recipe(recipe, settings or (), trust=trust)
+    if resume and _is_first() and not (folder / "recipe.yaml").is_file():  # other machines need not have the files
+        message = f"there is no run in {folder} to go on with; leave --resume out to start one"
+        raise CheckpointError(message)
     if devices > 1 and "WORLD_SIZE" not in os.environ:
-        _launch(devices)
-    again = _command_to_go_on(recipe, settings or [], folder, devices, trust=trust)
+        from pcshrink.cli.launch import launch
+
+        raise typer.Exit(launch(devices))
     _run(checked, folder, resume=resume, quiet=quiet, trust=trust, again=again)
 
 
@@ -91,11 +108,12 @@ def demo(
     """
     import tempfile
 
+    folder = out or Path(tempfile.mkdtemp(prefix="pcshrink-demo-"))
+    again = _command_to_go_on("digits", [], folder, 1)
+    last_words(lambda: _words_at_the_end(folder, again))
     from pcshrink.train.recipe.read import load_recipe
 
-    folder = out or Path(tempfile.mkdtemp(prefix="pcshrink-demo-"))
     typer.echo("A small residual network learns 1,437 handwritten digits, then loses 60 % of its multiply-adds.")
-    again = _command_to_go_on("digits", [], folder, 1)
     _run(load_recipe("digits"), folder, resume=False, quiet=quiet, again=again)
     typer.echo(f"\nTry it: pcshrink eval {folder} --data digits")
 
@@ -105,11 +123,18 @@ def recipes(
         str | None,
         typer.Argument(help="Show this recipe's YAML (default: list all).", autocompletion=_recipe_names),
     ] = None,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print the JSON Schema of recipes, with which editors check and complete.")
+    ] = False,
 ) -> None:
     """List the built-in recipes, or show one."""
     from pcshrink.common.tables import text_table
+    from pcshrink.train.recipe.json_schema import schema_text
     from pcshrink.train.recipe.read import load_recipe, recipe_names, recipe_text
 
+    if schema:
+        typer.echo(schema_text().rstrip())
+        return
     if name is not None:
         typer.echo(recipe_text(name).rstrip())
         return
@@ -122,23 +147,42 @@ def _command_to_go_on(recipe: str, settings: list[str], folder: Path, devices: i
     words = ["pcshrink", "train", recipe, *(w for s in settings for w in ("--set", s)), "--out", str(folder)]
     words += ["--devices", str(devices)] if devices > 1 else []
     words += ["--trust"] if trust else []
-    return shlex.join([*words, "--resume"])
+    return shlex.join(words) + RESUME
+
+
+def _words_at_the_end(folder: Path, again: str) -> str:
+    """Where a signal ends the command before the training begins, or when it is over."""
+    if not _is_first():
+        return ""
+    saved = sorted(folder.glob("checkpoints/checkpoint-*.safetensors"))
+    if not saved:
+        return f"stopped before the first checkpoint; nothing is lost. Begin again with: {again.removesuffix(RESUME)}"
+    step = int(saved[-1].stem.partition("-")[2])
+    return f"stopped; the checkpoint of step {step} is whole. Go on with: {again}"
+
+
+def _is_first() -> bool:
+    return os.environ.get("RANK", "0") == "0"
 
 
 def _run(recipe: Recipe, folder: Path, *, resume: bool, quiet: bool, again: str, trust: bool = False) -> None:
     """Train, and print the result in the first process."""
     from pcshrink.train.interrupt import Interrupted
     from pcshrink.train.run import train as run
+    from pcshrink.train.together import PeerError
 
-    first = os.environ.get("RANK", "0") == "0"
     try:
         loggers = live_report(folder, recipe.output.report)
         result = run(recipe, folder, resume=resume, quiet=quiet, trust=trust, loggers=loggers)
     except Interrupted as stop:
-        if first:
+        if _is_first():
             sys.stderr.write(f"{stop}. Go on with: {again}\n")
         raise typer.Exit(stop.code) from None
-    if not first:
+    except PeerError as error:
+        sys.stderr.write(f"pcshrink: {error}. Go on with: {again}\n")
+        sys.stderr.flush()
+        os._exit(1)  # to leave in good order, torch would wait for those who are gone
+    if not _is_first():
         return
     typer.echo("")
     typer.echo(result.table())
@@ -147,36 +191,5 @@ def _run(recipe: Recipe, folder: Path, *, resume: bool, quiet: bool, again: str,
     files = [Path(path).name for path in result.files.values()] + last_report(folder)
     typer.echo(f"\nfiles in {folder}: " + ", ".join(sorted(files)))
     typer.echo(f"{result.seconds:.0f} s")
-
-
-def _end_with_parent() -> None:
-    """In the child: be told to stop when the parent dies, even of a signal that it cannot pass on."""
-    if sys.platform == "linux":
-        import ctypes
-        import signal
-
-        set_death_signal = 1
-        ctypes.CDLL(None).prctl(set_death_signal, signal.SIGTERM)
-
-
-def _launch(devices: int) -> None:
-    """Run this very command in several processes, and end with their exit code, or as a signal says."""
-    import signal
-    import subprocess
-
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={devices}"]
-    environment = {"OMP_NUM_THREADS": "1"} | dict(os.environ)
-    process = subprocess.Popen(
-        [*command, "-m", "pcshrink", *sys.argv[1:]], env=environment, preexec_fn=_end_with_parent
-    )
-    caught = []
-
-    def pass_on(signum: int, _: Any) -> None:
-        caught.append(signum)
-        if signum == signal.SIGTERM:  # an interrupt from the keyboard reaches all processes by itself
-            process.send_signal(signum)
-
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, pass_on)
-    code = process.wait()
-    raise typer.Exit(128 + caught[0] if caught and code else code)
+    if result.missed:
+        raise typer.Exit(MISSED)

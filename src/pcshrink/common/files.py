@@ -4,11 +4,37 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pcshrink.errors import CheckpointError, ShrinkError
+
+_scratch: set[str] = set()
+
+
+@contextlib.contextmanager
+def scratch_folder(*, prefix: str = "pcshrink-", suffix: str = "", dir: str | Path | None = None) -> Iterator[Path]:
+    """A folder that is gone afterwards, also where a signal ends the process in between.
+
+    Args:
+        prefix: How its name begins.
+        suffix: How its name ends.
+        dir: Where it is; the system's place for temporary files by default.
+    """
+    with tempfile.TemporaryDirectory(prefix=prefix, suffix=suffix, dir=dir) as folder:
+        _scratch.add(folder)
+        try:
+            yield Path(folder)
+        finally:
+            _scratch.discard(folder)
+
+
+def drop_scratch() -> None:
+    """Remove all scratch folders of this process, which is about to end."""
+    for folder in _scratch:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -29,12 +55,15 @@ def staged(path: str | Path, error: type[ShrinkError] = CheckpointError) -> Iter
         CheckpointError: It cannot be written (or whatever ``error`` says); what was there before is unchanged.
     """
     target = Path(path)
+    if target.is_dir():
+        message = f"{target} cannot be written: it is a folder; name a file in it"
+        raise error(message)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{target.name}-", suffix=".tmp", dir=target.parent) as scratch:
-            written = Path(scratch) / target.name
+        with scratch_folder(prefix=f".{target.name}-", suffix=".tmp", dir=target.parent) as scratch:
+            written = scratch / target.name
             yield written
-            companions = [part for part in sorted(Path(scratch).iterdir()) if part != written]
+            companions = [part for part in sorted(scratch.iterdir()) if part != written]
             for part in (*companions, written):
                 _sync_file(part)
             for part in (*companions, written):

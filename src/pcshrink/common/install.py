@@ -15,6 +15,8 @@ EXTRAS = {
     "export": ("onnx", "onnxscript", "onnxruntime"),
     "openvino": ("openvino",),
     "report": ("matplotlib", "jinja2"),
+    "loggers": ("wandb", "mlflow"),
+    "hub": ("huggingface_hub", "transformers"),
 }
 
 

@@ -11,6 +11,7 @@ from torch import nn
 
 from pcshrink.coupling.units import FIXED, Flags, Ids, Ledger, Site
 from pcshrink.coupling.walk import SCRIPTED, Walk
+from pcshrink.graph.derived import stored_as
 
 
 @dataclass(frozen=True)
@@ -59,12 +60,13 @@ class Coupling:
         return replace(self, groups=stay, refused=refused)
 
 
-def conclude(walk: Walk, called: set[str], excluded: dict[str, str]) -> Coupling:
+def conclude(walk: Walk, called: set[str], touched: set[str], excluded: dict[str, str]) -> Coupling:
     """Turn what a walk found into groups and refusals.
 
     Args:
         walk: A walk that has followed the recordings.
         called: The modules that ran in them.
+        touched: The parameters that their operations took.
         excluded: Module names whose output channels must stay, with the reason.
     """
     ledger = walk.ledger
@@ -87,9 +89,18 @@ def conclude(walk: Walk, called: set[str], excluded: dict[str, str]) -> Coupling
     refused |= {w: "all its channels are tied together, so none can leave alone" for g in alone for w in g.writers}
     for name, module in walk.modules.items():
         if isinstance(module, (nn.Linear, nn.modules.conv._ConvNd)) and name not in ledger.writers:
-            refused[name] = "not used in the recorded pass" if name not in called else "its operation has no rule"
+            refused[name] = _why_idle(name, called, touched)
     refused |= dict.fromkeys(walk.scripted, SCRIPTED)
     return Coupling(ledger, root, groups, refused)
+
+
+def _why_idle(layer: str, called: set[str], touched: set[str]) -> str:
+    """Why a layer has written nothing in the recordings."""
+    if layer in called:
+        return "its operation has no rule"
+    if any(name in touched for name in stored_as(layer)):
+        return "its weight is used without calling it, so no gate can reach what it writes; call it as a module"
+    return "not used in the recorded pass"
 
 
 def _pinned(ledger: Ledger, root: Ids) -> dict[int, str]:

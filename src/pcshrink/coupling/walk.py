@@ -167,9 +167,15 @@ class Walk:
             self.values[id(op.out)] = replace(value, axes=value.axes | {axis: channels.gated(site)})
 
     def _owns_tensors(self, name: str) -> bool:
-        """A leaf with parameters or buffers, such as a frozen norm: it may not map 0 to 0, so a gate goes after it."""
+        """All parameters and buffers below it are its own, as in a frozen norm or an activation with a learned shift.
+
+        It may not map 0 to 0, so a gate goes after it.
+        """
         module = self.modules.get(name)
-        return module is not None and not module._modules and bool(module._parameters or module._buffers)
+        if module is None or not (module._parameters or module._buffers):
+            return False
+        children = [child for child in module._modules.values() if child is not None]
+        return not any(True for child in children for _ in (*child.parameters(), *child.buffers()))
 
     def _apply(self, op: Op) -> None:
         if self._computes_weight(op):

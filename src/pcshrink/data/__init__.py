@@ -9,11 +9,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pcshrink.common.preprocessing import Preprocessing
     from pcshrink.data.array_set import ArraySet
+    from pcshrink.data.check import FolderCheck, check_folder, check_images
     from pcshrink.data.cifar10.prepare import prepare_cifar10
     from pcshrink.data.config import DataConfig
-    from pcshrink.data.folder_scan import check_images
+    from pcshrink.data.images import read_images
     from pcshrink.data.load import load_dataset
+    from pcshrink.data.prediction import Prediction, predict
     from pcshrink.data.registry import DATASETS, DataSet
     from pcshrink.data.source import Batch, EvalSource, ImageData, TrainSource
 
@@ -24,11 +27,17 @@ __all__ = [
     "DataConfig",
     "DataSet",
     "EvalSource",
+    "FolderCheck",
     "ImageData",
+    "Prediction",
+    "Preprocessing",
     "TrainSource",
+    "check_folder",
     "check_images",
     "load_dataset",
+    "predict",
     "prepare_cifar10",
+    "read_images",
 ]
 
 _HOMES = {
@@ -38,11 +47,17 @@ _HOMES = {
     "DataConfig": "config",
     "DataSet": "registry",
     "EvalSource": "source",
+    "FolderCheck": "check",
     "ImageData": "source",
+    "Prediction": "prediction",
+    "Preprocessing": "source",
     "TrainSource": "source",
-    "check_images": "folder_scan",
+    "check_folder": "check",
+    "check_images": "check",
     "load_dataset": "load",
+    "predict": "prediction",
     "prepare_cifar10": "cifar10.prepare",
+    "read_images": "images",
 }
 
 

@@ -12,7 +12,7 @@ from pcshrink.data.augment import Normalizer
 from pcshrink.data.config import DataConfig
 from pcshrink.data.registry import DataSet
 from pcshrink.data.source import BatchOrder, ImageData
-from pcshrink.errors import DataError
+from pcshrink.errors import ConfigError, DataError
 
 Arrays: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor]
 """Train images, train labels, test images and test labels: uint8 (N, C, H, W) and int64 (N,)."""
@@ -60,6 +60,10 @@ class ArraySet:
             rank=rank,
             world_size=world_size,
         )
+        if config.padding is not None and config.padding >= min(images.shape[2:]):
+            sides = " x ".join(map(str, images.shape[2:]))
+            msg = f"padding must be less than a side of the {sides} images, got {config.padding}"
+            raise ConfigError(msg)
         mean, std = config.channel_statistics(self.mean, self.std)
         normalize = Normalizer(mean, std, device)
         train = ArrayTrain(
@@ -68,9 +72,11 @@ class ArraySet:
             order=order,
             normalize=normalize,
             padding=self.padding if config.padding is None else config.padding,
+            reflect=config.padding_mode == "reflect",
             flip=self.flip if config.flip is None else config.flip,
             cutout=config.cutout,
             channels_last=config.channels_last,
+            views=config.views,
         )
         val = ArrayEval(
             images=test_images,
@@ -87,20 +93,31 @@ class ArraySet:
             name=self.name, classes=self.classes, input_shape=shape, mean=mean, std=std, train=train, val=val
         )
 
-    def data_set(self, read: Callable[[Any], Arrays], *, needs_root: bool = False, description: str = "") -> DataSet:
+    def data_set(
+        self,
+        read: Callable[[Any], Arrays],
+        *,
+        needs_root: bool = False,
+        takes_root: bool = True,
+        description: str = "",
+    ) -> DataSet:
         """The entry for the registry.
 
         Args:
             read: From the root folder to what `open` takes.
             needs_root: Whether there is nothing to read without a folder.
+            takes_root: Whether a folder has an effect.
             description: One line.
         """
 
         def load(root: Any, config: DataConfig, *, rank: int, world_size: int, device: torch.device | str) -> ImageData:
             return self.open(read(root), config, rank, world_size, device)
 
-        options = ("padding", "cutout")
-        return DataSet(name=self.name, load=load, needs_root=needs_root, options=options, description=description)
+        options = ("padding", "padding_mode", "cutout")
+        return DataSet(
+            name=self.name, load=load, needs_root=needs_root, takes_root=takes_root, options=options,
+            description=description,
+        )  # fmt: skip
 
     def _check(self, arrays: Arrays) -> None:
         for part, images, labels in (("train", *arrays[:2]), ("test", *arrays[2:])):

@@ -20,9 +20,11 @@ class ArrayTrain:
         order: Which sample comes when.
         normalize: From uint8 to float32.
         padding: See `DataConfig`.
+        reflect: Pad by the mirrored image instead of zeros.
         flip: See `DataConfig`.
         cutout: See `DataConfig`.
         channels_last: See `DataConfig`.
+        views: Show every image in this many random ways only, in turn by epoch; 0: in a new one every time.
     """
 
     images: Tensor
@@ -30,9 +32,11 @@ class ArrayTrain:
     order: BatchOrder
     normalize: Normalizer
     padding: int = 0
+    reflect: bool = False
     flip: bool = False
     cutout: int = 0
     channels_last: bool = False
+    views: int = 0
 
     @property
     def num_samples(self) -> int:
@@ -53,21 +57,32 @@ class ArrayTrain:
 
     def _generate(self, epoch: int, start_batch: int) -> Iterator[Batch]:
         device = self.images.device
-        samples = self.order.permutation(epoch).to(device)
+        order = self.order.permutation(epoch)
         # Drawn on the CPU on every device, so that a run does not depend on where it runs.
-        offsets, flips, centres = (draw.to(device) for draw in self._draw(epoch))
+        draws = self._draw(self.view(epoch))
+        if self.views:
+            draws = tuple(draw[order] for draw in draws)  # a view is that of an image, not of a place in the epoch
+        samples, (offsets, flips, centres) = order.to(device), (draw.to(device) for draw in draws)
         for share in self.order.shares(start_batch):
             images = self.images.index_select(0, samples[share])
             if self.padding or self.flip:
-                images = crop_and_flip(images, offsets[share], flips[share], self.padding)
+                images = crop_and_flip(images, offsets[share], flips[share], self.padding, reflect=self.reflect)
             images = self.normalize(images)
             if self.cutout:
                 cutout_(images, centres[share], self.cutout)
             yield _laid_out(images, self.channels_last), self.labels.index_select(0, samples[share])
 
-    def _draw(self, epoch: int) -> tuple[Tensor, Tensor, Tensor]:
+    def view(self, epoch: int) -> int:
+        """Which of the views the images of an epoch are shown in."""
+        return epoch % self.views if self.views else epoch
+
+    def samples(self, epoch: int, batch: int) -> Tensor:
+        """Which images this process's share of a batch holds."""
+        return self.order.permutation(epoch)[next(self.order.shares(batch))]
+
+    def _draw(self, epoch: int) -> tuple[Tensor, ...]:
         """Draw crop offsets, flips and cutout centres for every position of the epoch."""
-        count, height, width = self.num_samples, *self.images.shape[2:]
+        count, height, width = self.order.positions, *self.images.shape[2:]
         generator = self.order.generator(epoch, "crop")
         offsets = torch.randint(0, 2 * self.padding + 1, (count, 2), generator=generator)
         flips = torch.rand(count, generator=self.order.generator(epoch, "flip")) < (0.5 if self.flip else 0.0)

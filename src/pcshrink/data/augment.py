@@ -5,14 +5,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-def crop_and_flip(images: Tensor, offsets: Tensor, flips: Tensor, padding: int) -> Tensor:
-    """Crop every image at its own place in its zero-padded self, and mirror some.
+def crop_and_flip(images: Tensor, offsets: Tensor, flips: Tensor, padding: int, *, reflect: bool = False) -> Tensor:
+    """Crop every image at its own place in its padded self, and mirror some.
 
     Args:
         images: Any dtype, (B, C, H, W).
         offsets: Row and column of the crop's corner in the padded image, 0 to twice the padding, (B, 2).
         flips: True where the crop is mirrored left to right, (B,).
-        padding: Zero pixels added on each side.
+        padding: Pixels added on each side.
+        reflect: What is added is the image itself, mirrored at its edge, instead of zeros.
 
     Example:
         >>> image = torch.tensor([[[[1, 2], [3, 4]]]])
@@ -20,14 +21,22 @@ def crop_and_flip(images: Tensor, offsets: Tensor, flips: Tensor, padding: int) 
         [[[[2, 0], [4, 0]]]]
     """
     B, C, H, W = images.shape
-    padded = F.pad(images, (padding,) * 4)
+    padded = images.contiguous() if reflect else F.pad(images, (padding,) * 4)
     rows = offsets[:, :1] + torch.arange(H, device=images.device)  # (B, H)
     columns = offsets[:, 1:] + torch.arange(W, device=images.device)  # (B, W)
+    if reflect:
+        rows, columns = _mirrored(rows - padding, H), _mirrored(columns - padding, W)
     columns = torch.where(flips[:, None], columns.flip(1), columns)
     # One gather for crop and flip together: half the time of strided windows followed by a flip.
     flat = rows[:, :, None] * padded.shape[3] + columns[:, None, :]  # (B, H, W)
     index = flat.view(B, 1, H * W).expand(B, C, H * W)
     return padded.view(B, C, -1).gather(2, index).view(B, C, H, W)
+
+
+def _mirrored(places: Tensor, length: int) -> Tensor:
+    """Places beyond either end, counted back from it: -1 is 1, ``length`` is ``length - 2``."""
+    places = places.abs()
+    return torch.minimum(places, 2 * (length - 1) - places)
 
 
 def cutout_(images: Tensor, centres: Tensor, size: int) -> None:

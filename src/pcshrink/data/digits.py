@@ -40,4 +40,6 @@ def load_digits() -> Arrays:
 
 DIGITS = ArraySet(
     name="digits", classes=tuple("0123456789"), mean=(0.3054,), std=(0.3186,), padding=1, flip=False
-).data_set(lambda root: load_digits(), description="1797 handwritten digits that come with the package")
+).data_set(
+    lambda root: load_digits(), takes_root=False, description="1797 handwritten digits that come with the package"
+)

@@ -1,21 +1,17 @@
-"""Finds the images of an ImageNet-style folder and says what is wrong with it."""
+"""Finds the images of a folder with a folder for each class, and says what is wrong with it."""
 
 import dataclasses
 import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from pcshrink.common.install import install_hint
-from pcshrink.common.progress import track
+from pcshrink.data.class_order import ClassOrder
+from pcshrink.data.source import derive_seed
 from pcshrink.errors import DataError
 
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-_LAYOUT = "expected root/train/CLASS/image.jpg and root/val/CLASS/image.jpg"
+_LAYOUT = "expected root/train/CLASS/image.jpg and root/val/CLASS/image.jpg, or root/CLASS/image.jpg"
+_SPLITS = ("train", "val")
 _NAMES_SHOWN = 5
 
 
@@ -26,113 +22,131 @@ class ImageFiles:
     Attributes:
         paths: Files, sorted within sorted classes.
         labels: Index into `classes` of every file.
-        classes: Names of the class folders, sorted.
+        classes: Names of the classes: of the folders, sorted, or of the network's outputs.
     """
 
     paths: tuple[str, ...]
     labels: tuple[int, ...]
     classes: tuple[str, ...]
 
+    def only(self, indices: list[int]) -> "ImageFiles":
+        """Some of the images."""
+        return ImageFiles(
+            tuple(self.paths[i] for i in indices), tuple(self.labels[i] for i in indices), self.classes
+        )  # fmt: skip
+
 
 @dataclasses.dataclass(frozen=True)
-class BrokenImage:
-    """An image that cannot be decoded.
+class FolderFiles:
+    """The images of a folder.
 
     Attributes:
-        path: The file.
-        reason: What the decoder says.
+        train: For training.
+        val: For evaluation.
+        note: How they were told apart, where the folder does not say it.
     """
 
-    path: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.reason}"
+    train: ImageFiles
+    val: ImageFiles
+    note: str = ""
 
 
-def scan_folder(root: str | Path) -> tuple[ImageFiles, ImageFiles]:
+def scan_folder(
+    root: str | Path, order: ClassOrder | None = None, *, holdout: float = 0.2, seed: int = 0
+) -> FolderFiles:
     """Return the training and the validation images under `root`.
+
+    Args:
+        root: `root/train/CLASS/*` and `root/val/CLASS/*`; or, to be split by seed, `root/train/CLASS/*` alone or
+            `root/CLASS/*`.
+        order: Which class belongs to which output; by default the class folders are sorted.
+        holdout: Where there is no `val`: the share of every class that is held out.
+        seed: Where there is no `val`: which images these are.
 
     Raises:
         DataError: A folder is missing or empty, or `train` and `val` have different classes.
     """
+    root = _existing(root)
+    present = _folders(root)
+    if "val" in present or (len(present) > 1 and "train" in present):
+        train, val = (_scan_split(root / name, order) for name in _SPLITS)
+        if order is None and train.classes != val.classes:
+            _refuse_classes(root, train, val)
+        return FolderFiles(train, val)
+    whole = root / "train" if "train" in present else root
+    return _split(_scan_split(whole, order), whole, holdout, seed)
+
+
+def scan_evaluation(root: str | Path, order: ClassOrder | None = None) -> ImageFiles:
+    """Return the images to evaluate on: those of `root/val/CLASS/*`, or else of `root/CLASS/*`.
+
+    Raises:
+        DataError: There are none, or only some to train on.
+    """
+    root = _existing(root)
+    present = _folders(root)
+    if "train" in present and "val" not in present:
+        message = f"{root} has images to train on and no val; to evaluate on all of them, name {root / 'train'}"
+        raise DataError(message)
+    return _scan_split(root / "val" if "val" in present else root, order)
+
+
+def _existing(root: str | Path) -> Path:
     root = Path(root)
     if not root.is_dir():
         msg = f"the image folder {root} does not exist; {_LAYOUT}"
         raise DataError(msg)
-    train, val = (_scan_split(root / name) for name in ("train", "val"))
-    if train.classes != val.classes:
-        only_train = _some(set(train.classes) - set(val.classes))
-        only_val = _some(set(val.classes) - set(train.classes))
-        msg = (
-            f"{root / 'train'} and {root / 'val'} have different classes: only in train: {only_train}; "
-            f"only in val: {only_val}; make the class folders agree"
-        )
-        raise DataError(msg)
-    return train, val
+    return root
 
 
-def check_images(root: str | Path, *, progress: bool = True) -> list[BrokenImage]:
-    """Decode every image under `root/train` and `root/val`, and return those that fail.
-
-    Args:
-        root: An ImageNet-style folder.
-        progress: Show a progress bar on a terminal, plain lines elsewhere.
-
-    Raises:
-        DataError: The folder is not laid out as expected.
-    """
-    train, val = scan_folder(root)
-    paths = (*train.paths, *val.paths)
-    broken = []
-    with (
-        ThreadPoolExecutor(usable_cores()) as pool,  # threads suffice: decoding releases the interpreter lock
-        track(f"checking {len(paths)} images", len(paths), enabled=progress) as advance,
-    ):
-        for result in pool.map(_try_image, paths):
-            advance(1)
-            if result is not None:
-                broken.append(result)
-    return broken
-
-
-def open_image(path: str) -> "Image | BrokenImage":
-    """Decode an image to RGB, or say why not.
-
-    Raises:
-        DataError: Pillow is missing.
-    """
+def _folders(folder: Path) -> list[str]:
     try:
-        from PIL import Image
-    except ImportError as error:
-        msg = f"image folders need Pillow and torchvision; install them with {install_hint('PIL')}"
+        return sorted(e.name for e in folder.iterdir() if e.is_dir() and not e.name.startswith("."))
+    except OSError as error:
+        msg = f"cannot read the image folder {folder}: {error}"
         raise DataError(msg) from error
-    try:
-        with Image.open(path) as image:
-            return image.convert("RGB")
-    except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
-        return BrokenImage(path, f"{type(error).__name__}: {error}")
 
 
-def usable_cores() -> int:
-    """Return how many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def _refuse_classes(root: Path, train: ImageFiles, val: ImageFiles) -> None:
+    only_train = _some(set(train.classes) - set(val.classes))
+    only_val = _some(set(val.classes) - set(train.classes))
+    msg = (
+        f"{root / 'train'} and {root / 'val'} have different classes: only in train: {only_train}; "
+        f"only in val: {only_val}; make the class folders agree"
+    )
+    raise DataError(msg)
 
 
-def _try_image(path: str) -> BrokenImage | None:
-    image = open_image(path)
-    return image if isinstance(image, BrokenImage) else None
-
-
-def _scan_split(folder: Path) -> ImageFiles:
-    if not folder.is_dir():
-        present = _some({entry.name for entry in folder.parent.iterdir() if entry.is_dir()})
-        msg = f"the folder {folder} is missing (found: {present}); {_LAYOUT}"
+def _split(files: ImageFiles, folder: Path, share: float, seed: int) -> FolderFiles:
+    """Hold out a share of every class; which images depends on the seed and their names, not on their number."""
+    if len(set(files.labels)) < 2:
+        msg = f"{folder} has images of one class only ({_some(set(_folders(folder)))}); {_LAYOUT}"
         raise DataError(msg)
-    classes = tuple(sorted(e.name for e in folder.iterdir() if e.is_dir() and not e.name.startswith(".")))
-    if not classes:
+    held: set[int] = set()
+    for label in set(files.labels):
+        own = [index for index, each in enumerate(files.labels) if each == label]
+        own.sort(key=lambda index: derive_seed(seed, "holdout", os.path.relpath(files.paths[index], folder)))
+        held.update(own[: max(round(share * len(own)), 1) if len(own) > 1 else 0])
+    if not held:
+        msg = f"{folder} has one image a class: too few to hold any out; add images, or a val folder"
+        raise DataError(msg)
+    everything = range(len(files.paths))
+    note = (
+        f"there is no val folder: {len(held)} of the {len(files.paths)} images in {folder} are held out for "
+        f"evaluation, {share:.0%} of every class, chosen by seed {seed}"
+    )
+    train = files.only([index for index in everything if index not in held])
+    return FolderFiles(train, files.only(sorted(held)), note)
+
+
+def _scan_split(folder: Path, order: ClassOrder | None) -> ImageFiles:
+    if not folder.is_dir():
+        msg = f"the folder {folder} is missing (found: {_some(set(_folders(folder.parent)))}); {_LAYOUT}"
+        if folder.name == "val":
+            msg += "; with train alone, a part of it is held out"
+        raise DataError(msg)
+    names = tuple(_folders(folder))
+    if not names:
         loose = any(e.suffix.lower() in EXTENSIONS for e in folder.iterdir())
         what = "images but no class folders" if loose else "no class folders"
         msg = f"{folder} has {what}; {_LAYOUT}"
@@ -140,12 +154,12 @@ def _scan_split(folder: Path) -> ImageFiles:
     paths: list[str] = []
     labels: list[int] = []
     empty = []
-    for label, name in enumerate(classes):
-        images = sorted(_images_below(folder / name))
+    for place, name in enumerate(names):
+        images = sorted(images_below(folder / name))
         if not images:
             empty.append(name)
         paths += images
-        labels += [label] * len(images)
+        labels += [place if order is None else order.number(folder / name)] * len(images)
     if empty:
         what = "there are no images at all in" if not paths else "there are classes without images in"
         msg = (
@@ -153,11 +167,16 @@ def _scan_split(folder: Path) -> ImageFiles:
             f"({' '.join(sorted(EXTENSIONS))})"
         )
         raise DataError(msg)
-    return ImageFiles(tuple(paths), tuple(labels), classes)
+    return ImageFiles(tuple(paths), tuple(labels), names if order is None else order.names)
 
 
-def _images_below(folder: Path) -> Iterator[str]:
-    for where, _, names in os.walk(folder, followlinks=True):
+def images_below(folder: Path) -> Iterator[str]:
+    """All images in a folder and the folders in it."""
+    seen = set()
+    for where, below, names in os.walk(folder, followlinks=True):
+        seen.add(os.path.realpath(where))
+        # A link may lead back to where it stands.
+        below[:] = [name for name in below if os.path.realpath(f"{where}{os.sep}{name}") not in seen]
         for name in names:
             if not name.startswith(".") and name.lower().endswith(EXTENSIONS):
                 yield f"{where}{os.sep}{name}"

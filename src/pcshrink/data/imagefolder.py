@@ -1,30 +1,31 @@
 """ImageNet-style folders: decoded by worker processes, the same batches whatever their number."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from pcshrink.common.install import install_hint
+from pcshrink.common.preprocessing import IMAGENET, Preprocessing
+from pcshrink.common.stop import unheard_by_children
 from pcshrink.data.augment import Normalizer
+from pcshrink.data.check import count_notes
+from pcshrink.data.class_order import ClassOrder
 from pcshrink.data.config import DataConfig
-from pcshrink.data.folder_scan import BrokenImage, ImageFiles, open_image, scan_folder, usable_cores
+from pcshrink.data.decode import BrokenImage, open_image, usable_cores
+from pcshrink.data.folder_scan import FolderFiles, ImageFiles, scan_evaluation, scan_folder
+from pcshrink.data.images import Transform, evaluation_transform, torchvision_transforms
 from pcshrink.data.registry import DataSet
-from pcshrink.data.source import Batch, BatchOrder, ImageData, derive_seed, split_evenly
-from pcshrink.errors import DataError
+from pcshrink.data.source import Batch, BatchOrder, ImageData, NoTraining, derive_seed, split_evenly
+from pcshrink.errors import ConfigError, DataError
 
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
-IMAGENET_MEAN = (0.485, 0.456, 0.406)
-IMAGENET_STD = (0.229, 0.224, 0.225)
 _MOST_WORKERS = 8
+_FEW_STEPS = 10  # of an epoch; a schedule of the usual number of epochs is too short then
 
-Transform = Callable[["Image"], Tensor]
 Key = tuple[int, int]
 Sample = tuple[Tensor, int] | BrokenImage
 
@@ -37,63 +38,125 @@ def load_folder(
     world_size: int = 1,
     device: torch.device | str = "cpu",
 ) -> ImageData:
-    """Open `root/train/CLASS/*` and `root/val/CLASS/*`; the arguments are those of `load_dataset`.
+    """Open a folder of images as `scan_folder` finds them; the arguments are those of `load_dataset`.
 
     Raises:
         DataError: The folder is not laid out as expected, or torchvision is missing.
     """
-    train_files, val_files = scan_folder(root)
+    files = scan_folder(root, _order(config), holdout=config.holdout, seed=config.split_seed)
+    return open_files(files, config, rank=rank, world_size=world_size, device=device)
+
+
+def open_files(
+    files: FolderFiles,
+    config: DataConfig,
+    *,
+    name: str = "folder",
+    rank: int = 0,
+    world_size: int = 1,
+    device: torch.device | str = "cpu",
+) -> ImageData:
+    """Make sources of batches from lists of files; the other arguments are those of `load_dataset`."""
     order = BatchOrder(
-        num_samples=len(train_files.paths),
+        num_samples=len(files.train.paths),
         batch_size=config.batch_size,
         seed=config.seed,
         rank=rank,
         world_size=world_size,
     )
-    mean, std = config.channel_statistics(IMAGENET_MEAN, IMAGENET_STD)
-    delivery = _Delivery(
-        normalize=Normalizer(mean, std, device),
+    data = for_evaluation(files.val, config, rank, world_size, device)
+    seen = data.preprocessing
+    samples = _FolderSamples(files.train, _train_transform(config, seen), config.seed, seen.input_size[0] == 1)
+    counts = Counter(files.train.labels)
+    notes = count_notes(seen.classes, tuple(counts[label] for label in range(len(seen.classes))))
+    if len(order) < _FEW_STEPS:
+        notes.append(f"an epoch has {len(order)} steps only; a smaller batch_size than {config.batch_size} gives more")
+    train = FolderTrain(samples, order, _delivery(config, seen, device))
+    return dataclasses.replace(data, name=name, train=train, notes=(*((files.note,) if files.note else ()), *notes))
+
+
+def load_folder_val(
+    root: str | Path,
+    config: DataConfig,
+    *,
+    rank: int = 0,
+    world_size: int = 1,
+    device: torch.device | str = "cpu",
+) -> ImageData:
+    """Open `root/val/CLASS/*` or `root/CLASS/*` for evaluation; the arguments are those of `load_dataset`.
+
+    Raises:
+        DataError: The folder is not laid out as expected, or torchvision is missing.
+    """
+    return for_evaluation(scan_evaluation(root, _order(config)), config, rank, world_size, device)
+
+
+def _order(config: DataConfig) -> ClassOrder | None:
+    return None if config.classes is None else ClassOrder.of(config.classes)
+
+
+def for_evaluation(
+    files: ImageFiles,
+    config: DataConfig,
+    rank: int = 0,
+    world_size: int = 1,
+    device: torch.device | str = "cpu",
+) -> ImageData:
+    """The same for evaluation alone."""
+    seen = _preprocessing(config, files.classes)
+    samples = _FolderSamples(files, evaluation_transform(seen), config.seed, seen.input_size[0] == 1)
+    part = split_evenly(len(files.paths), rank, world_size)
+    return ImageData(
+        name="folder",
+        classes=seen.classes,
+        input_shape=seen.input_size,
+        mean=seen.mean,
+        std=seen.std,
+        train=NoTraining(),
+        val=FolderEval(samples, part, config.eval_batch_size, _delivery(config, seen, device)),
+        resize=seen.resize,
+        interpolation=seen.interpolation,
+    )
+
+
+def _delivery(config: DataConfig, seen: Preprocessing, device: torch.device | str) -> "_Delivery":
+    return _Delivery(
+        normalize=Normalizer(seen.mean, seen.std, device),
         workers=min(usable_cores(), _MOST_WORKERS) if config.workers is None else config.workers,
         device=torch.device(device),
         channels_last=config.channels_last,
-    )
-    train = FolderTrain(_FolderSamples(train_files, _train_transform(config), config.seed), order, delivery)
-    part = split_evenly(len(val_files.paths), rank, world_size)
-    samples = _FolderSamples(val_files, _eval_transform(config), config.seed)
-    val = FolderEval(samples, part, config.eval_batch_size, delivery)
-    return ImageData(
-        name="folder",
-        classes=train_files.classes,
-        input_shape=(3, config.image_size, config.image_size),
-        mean=mean,
-        std=std,
-        train=train,
-        val=val,
     )
 
 
 FOLDER = DataSet(
     name="folder",
     load=load_folder,
+    load_val=load_folder_val,
     needs_root=True,
-    options=("image_size", "resize_size", "rand_augment", "interpolation"),
-    description="images of your own: root/train/CLASS/* and root/val/CLASS/*",
+    options=("image_size", "resize_size", "rand_augment", "interpolation", "classes", "holdout", "split_seed"),
+    own_statistics=False,
+    description="images of your own: root/train/CLASS/* and root/val/CLASS/*, or root/CLASS/*",
 )
 
 
-def _transforms() -> Any:
-    try:
-        from torchvision.transforms import v2
-    except ImportError as error:
-        msg = f"image folders need torchvision; install it with {install_hint('torchvision')}"
-        raise DataError(msg) from error
-    return v2
+def _preprocessing(config: DataConfig, classes: tuple[str, ...]) -> Preprocessing:
+    """What the options come to, the usual of ImageNet for those that nobody filled in."""
+    config = config.completed(IMAGENET, FOLDER.options, statistics=True)
+    mean, std, size = config.mean or (), config.std or (), config.image_size or 0
+    if len(mean) not in (1, 3) or len(std) != len(mean):
+        msg = f"mean and std need 3 numbers each, or 1 for grey images; got {config.mean} and {config.std}"
+        raise ConfigError(msg)
+    height, width = (size, size) if isinstance(size, int) else size
+    return Preprocessing(
+        input_size=(len(mean), height, width), mean=mean, std=std, resize=config.resize_size or 0,
+        interpolation=config.interpolation or "bilinear", classes=classes,
+    )  # fmt: skip
 
 
-def _train_transform(config: DataConfig) -> Transform:
-    v2 = _transforms()
-    mode = v2.InterpolationMode(config.interpolation)
-    steps = [v2.RandomResizedCrop(config.image_size, interpolation=mode, antialias=True)]
+def _train_transform(config: DataConfig, seen: Preprocessing) -> Transform:
+    v2 = torchvision_transforms()
+    mode = v2.InterpolationMode(seen.interpolation)
+    steps = [v2.RandomResizedCrop(list(seen.input_size[1:]), interpolation=mode, antialias=True)]
     if config.flip is not False:
         steps.append(v2.RandomHorizontalFlip())
     if config.rand_augment:
@@ -101,22 +164,15 @@ def _train_transform(config: DataConfig) -> Transform:
     return cast(Transform, v2.Compose([*steps, v2.PILToTensor()]))
 
 
-def _eval_transform(config: DataConfig) -> Transform:
-    v2 = _transforms()
-    mode = v2.InterpolationMode(config.interpolation)
-    resize = v2.Resize(config.resize_size, interpolation=mode, antialias=True)
-    return cast(Transform, v2.Compose([resize, v2.CenterCrop(config.image_size), v2.PILToTensor()]))
-
-
 class _FolderSamples(Dataset[Sample]):
     """Decoded and transformed images; a key is (image index, epoch), so a worker needs no other state."""
 
-    def __init__(self, files: ImageFiles, transform: Transform, seed: int) -> None:
-        self.files, self._transform, self._seed = files, transform, seed
+    def __init__(self, files: ImageFiles, transform: Transform, seed: int, grey: bool) -> None:
+        self.files, self._transform, self._seed, self._grey = files, transform, seed, grey
 
     def __getitem__(self, key: Key) -> Sample:
         index, epoch = key
-        image = open_image(self.files.paths[index])
+        image = open_image(self.files.paths[index], grey=self._grey)
         if isinstance(image, BrokenImage):
             return image
         # The transforms draw from torch's global generator: seed it for this image, and leave no trace.
@@ -159,11 +215,13 @@ class _Delivery:
             # Without its own generator a loader draws from the global one, and a resumed run would differ.
             generator=torch.Generator().manual_seed(0),
         )
-        for batch in loader:
+        with unheard_by_children():
+            batches = iter(loader)
+        for batch in batches:
             if isinstance(batch, BrokenImage):
                 msg = (
                     f"cannot decode the image {batch}; replace or remove it "
-                    "(pcshrink.data.check_images(root) lists all broken ones)"
+                    "(pcshrink data check DIR lists all broken ones)"
                 )
                 raise DataError(msg)
             # Bytes, not floats, cross the process border; the rest is done here, on the device.

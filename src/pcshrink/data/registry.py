@@ -23,7 +23,10 @@ class DataSet:
         load: ``load(root, config, *, rank, world_size, device)`` gives the ``ImageData``; the arguments are those of
             ``load_dataset``.
         needs_root: Whether there is nothing to load without a folder.
+        takes_root: Whether a folder has an effect.
         options: Which of ``SPECIAL_OPTIONS`` have an effect; all others of ``DataConfig`` always have.
+        load_val: The same for evaluation alone, where that needs less than ``load``.
+        own_statistics: Mean and std are those of the data; False: those that the network is used to.
         description: One line.
 
     Raises:
@@ -32,8 +35,11 @@ class DataSet:
 
     name: str
     load: Callable[..., ImageData]
+    load_val: Callable[..., ImageData] | None = None
     needs_root: bool = False
+    takes_root: bool = True
     options: tuple[str, ...] = SPECIAL_OPTIONS
+    own_statistics: bool = True
     description: str = ""
 
     def __post_init__(self) -> None:
@@ -66,6 +72,7 @@ DATASETS = Registry(
         "digits": "pcshrink.data.digits:DIGITS",
         "cifar10": "pcshrink.data.cifar10.stored:CIFAR10",
         "folder": "pcshrink.data.imagefolder:FOLDER",
+        "unlabelled": "pcshrink.data.unlabelled:UNLABELLED",
     },
     DataSet.of,
 )

@@ -2,12 +2,13 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from pcshrink.common.preprocessing import Preprocessing
 from pcshrink.errors import ConfigError, DataError
 
 Batch = tuple[Tensor, Tensor]
@@ -23,12 +24,30 @@ class TrainSource(Protocol):
         ...
 
     def __len__(self) -> int:
-        """Number of global batches in an epoch; a last, incomplete one is left out."""
+        """Number of global batches in an epoch, all of the same size."""
         ...
 
     def batches(self, epoch: int, start_batch: int = 0) -> Iterator[Batch]:
         """Yield this process's share of every global batch from `start_batch` on."""
         ...
+
+
+class NoTraining:
+    """Stands for the training images where only the evaluation was opened."""
+
+    num_samples = 0
+
+    def __len__(self) -> int:
+        return 0
+
+    def batches(self, epoch: int, start_batch: int = 0) -> Iterator[Batch]:
+        """Refuse.
+
+        Raises:
+            DataError: Always.
+        """
+        msg = "this data set was opened for evaluation only"
+        raise DataError(msg)
 
 
 class EvalSource(Protocol):
@@ -49,6 +68,19 @@ class EvalSource(Protocol):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Unlabelled:
+    """Images that a network must label, before anything can be learned from them or measured on them.
+
+    Attributes:
+        images: All of them, those for training first, as they are shown in an evaluation; its labels mean nothing.
+        answered: From a label for each of them, and the number of classes, to the data with these labels.
+    """
+
+    images: EvalSource
+    answered: Callable[[Sequence[int], int], "ImageData"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ImageData:
     """A data set ready for training.
 
@@ -58,8 +90,13 @@ class ImageData:
         input_shape: Channels, height and width of one image.
         mean: Per-channel mean the images were normalised with, on the scale 0 to 1.
         std: Per-channel deviation the images were normalised with, on the scale 0 to 1.
+        resize: Length of the shorter side before the centre crop; 0 where images are not cropped.
+        interpolation: How images are resized.
+        notes: What a user should know about the data, in words.
         train: Training batches.
         val: Evaluation batches (test set of CIFAR-10 and digits, `val` folder of images).
+        unlabelled: What to do about labels, where there are none; the labels in batches mean nothing until then.
+        taught: The labels are the answers of a network.
     """
 
     name: str
@@ -69,6 +106,19 @@ class ImageData:
     std: tuple[float, ...]
     train: TrainSource
     val: EvalSource
+    resize: int = 0
+    interpolation: str = "bilinear"
+    notes: tuple[str, ...] = ()
+    unlabelled: "Unlabelled | None" = None
+    taught: bool = False
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """How an evaluation image became what the network saw."""
+        return Preprocessing(
+            input_size=self.input_shape, mean=self.mean, std=self.std, resize=self.resize,
+            interpolation=self.interpolation, classes=self.classes,
+        )  # fmt: skip
 
     @property
     def num_classes(self) -> int:
@@ -104,6 +154,9 @@ class BatchOrder:
     Augmentations are drawn for the whole epoch, one entry per *position* in it. So a batch is the same
     whether the epoch was run from its start or resumed, and however many processes share it.
 
+    All batches are whole, so that all steps are alike. What is left over of an epoch is left out where it is at most a
+    twentieth of the images; otherwise the last batch is filled up with images from the beginning of the epoch.
+
     Raises:
         ConfigError: The processes cannot share a batch evenly, or `rank` is impossible.
         DataError: There are fewer samples than a batch needs.
@@ -133,7 +186,13 @@ class BatchOrder:
             raise DataError(msg)
 
     def __len__(self) -> int:
-        return self.num_samples // self.batch_size
+        return self.positions // self.batch_size
+
+    @property
+    def positions(self) -> int:
+        """Places in an epoch: the images, and some of them again to fill the last batch."""
+        left_over = self.num_samples % self.batch_size
+        return self.num_samples + (self.batch_size - left_over if 20 * left_over > self.num_samples else 0)
 
     def generator(self, epoch: int, stream: str) -> torch.Generator:
         """Return a fresh CPU generator for one purpose in one epoch."""
@@ -141,7 +200,8 @@ class BatchOrder:
 
     def permutation(self, epoch: int) -> Tensor:
         """Return the sample index at every position of the epoch."""
-        return torch.randperm(self.num_samples, generator=self.generator(epoch, "order"))
+        order = torch.randperm(self.num_samples, generator=self.generator(epoch, "order"))
+        return torch.cat([order, order[: self.positions - self.num_samples]])
 
     def shares(self, start_batch: int) -> Iterator[slice]:
         """Yield the positions of this process's share of every batch from `start_batch` on."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,13 +11,16 @@ from typing import Any
 from torch import nn
 
 from pcshrink.common.files import staged
-from pcshrink.errors import VerificationError
+from pcshrink.common.preprocessing import Preprocessing
+from pcshrink.errors import CheckpointError, ConfigError, VerificationError
 from pcshrink.export.agree import Batch, ExportReport, agree, prepare
 from pcshrink.export.registry import ExportFormat
 from pcshrink.graph.exporters import FOR_DEPLOYMENT, write_onnx
 from pcshrink.graph.model import unwrap
-from pcshrink.runtime.onnxruntime import onnx_runner
+from pcshrink.runtime.onnxruntime import onnx_runner, onnx_session
 from pcshrink.runtime.optional import require
+
+METADATA = "pcshrink.preprocessing"
 
 
 def export_onnx(
@@ -25,6 +30,7 @@ def export_onnx(
     *,
     batch: Batch = None,
     exporters: Sequence[str] = FOR_DEPLOYMENT,
+    preprocessing: Preprocessing | None = None,
 ) -> ExportReport:
     """Write an ONNX file that was proven to give the model's outputs.
 
@@ -37,6 +43,8 @@ def export_onnx(
         path: Where to write.
         batch: A fixed batch size, "dynamic", or None for that of the example.
         exporters: Which to try, in this order.
+        preprocessing: How images become the input; kept in the file's metadata with the names of classes, input and
+            output, see ``read_preprocessing``.
 
     Raises:
         VerificationError: No exporter gave a file that agrees; the message has each one's reason.
@@ -47,6 +55,8 @@ def export_onnx(
     ready, example, norm_error = prepare(base, example_input, batch)
 
     def judge(file: Path) -> tuple[int, float, float]:
+        if preprocessing is not None:
+            _describe(file, preprocessing)
         require("onnx").checker.check_model(str(file))
         return agree(base, onnx_runner(file, threads=1), example, batch)
 
@@ -65,4 +75,38 @@ def export_onnx(
     )  # fmt: skip
 
 
-ONNX = ExportFormat(name="onnx", write=export_onnx, suffix=".onnx", description="ONNX, judged in onnxruntime")
+def _describe(file: Path, preprocessing: Preprocessing) -> None:
+    """Put the preprocessing into the file, with the names that input and output really have there."""
+    onnx = require("onnx")
+    graph = onnx.load(str(file))
+    names = {"input_name": graph.graph.input[0].name, "output_name": graph.graph.output[0].name}
+    stated = json.dumps(dataclasses.replace(preprocessing, **names).to_dict())
+    onnx.helper.set_model_props(graph, {METADATA: stated})
+    onnx.save(graph, str(file))
+
+
+def read_preprocessing(path: str | Path) -> Preprocessing | None:
+    """What an ONNX file says about its images; None if it says nothing.
+
+    Raises:
+        CheckpointError: There is no such file, it is damaged, or what it says makes no sense.
+        ConfigError: onnxruntime is not installed.
+    """
+    require("onnxruntime")
+    if not Path(path).is_file():
+        message = f"there is no file {path}"
+        raise CheckpointError(message)
+    try:
+        stated = onnx_session(Path(path)).get_modelmeta().custom_metadata_map.get(METADATA)
+        return None if stated is None else Preprocessing.from_dict(json.loads(stated))
+    except (ConfigError, ValueError, RuntimeError) as error:
+        message = f"{path} cannot be read as an ONNX file of this package: {' '.join(str(error).split())[:300]}"
+        raise CheckpointError(message) from error
+    except Exception as error:  # onnxruntime's own classes come straight from Exception
+        message = f"{path} is no valid ONNX file: {' '.join(str(error).split())[:300]}"
+        raise CheckpointError(message) from error
+
+
+ONNX = ExportFormat(
+    name="onnx", write=export_onnx, suffix=".onnx", describes=True, description="ONNX, judged in onnxruntime"
+)

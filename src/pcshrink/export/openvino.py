@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
+import json
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from pcshrink.common.files import staged
+from pcshrink.common.files import scratch_folder, staged
+from pcshrink.common.preprocessing import Preprocessing
 from pcshrink.errors import ConfigError
 from pcshrink.export.agree import Batch, ExportReport, agree, prepare
 from pcshrink.export.onnx import export_onnx
@@ -19,7 +20,14 @@ from pcshrink.runtime.openvino import openvino_runner
 from pcshrink.runtime.optional import require
 
 
-def export_openvino(model: nn.Module, example_input: Any, path: str | Path, *, batch: Batch = None) -> ExportReport:
+def export_openvino(
+    model: nn.Module,
+    example_input: Any,
+    path: str | Path,
+    *,
+    batch: Batch = None,
+    preprocessing: Preprocessing | None = None,
+) -> ExportReport:
     """Write an OpenVINO model (``.xml`` and ``.bin``) that was proven to give the model's outputs.
 
     Args:
@@ -27,6 +35,7 @@ def export_openvino(model: nn.Module, example_input: Any, path: str | Path, *, b
         example_input: A tensor, or a tuple of arguments.
         path: The ``.xml`` file; the weights go beside it.
         batch: A fixed batch size, "dynamic", or None for that of the example.
+        preprocessing: How images become the input; kept in the file's ``rt_info`` under pcshrink, preprocessing.
 
     Raises:
         VerificationError: What was exported does not agree.
@@ -39,11 +48,14 @@ def export_openvino(model: nn.Module, example_input: Any, path: str | Path, *, b
         raise ConfigError(message)
     base = unwrap(model)
     _, example, norm_error = prepare(base, example_input, batch)
-    with staged(target) as made, tempfile.TemporaryDirectory(dir=made.parent) as scratch:
-        source = Path(scratch) / "model.onnx"
+    with staged(target) as made, scratch_folder(dir=made.parent) as scratch:
+        source = scratch / "model.onnx"
         first = export_onnx(base, example_input, source, batch=batch)
         with quiet():
-            library.save_model(library.convert_model(str(source)), str(made), compress_to_fp16=False)
+            converted = library.convert_model(str(source))
+            if preprocessing is not None:
+                converted.set_rt_info(json.dumps(preprocessing.to_dict()), ["pcshrink", "preprocessing"])
+            library.save_model(converted, str(made), compress_to_fp16=False)
         inputs, worst, share = agree(base, openvino_runner(made, threads=1), example, batch)
         size = sum(part.stat().st_size for part in (made, made.with_suffix(".bin")))
     return ExportReport(
@@ -53,5 +65,9 @@ def export_openvino(model: nn.Module, example_input: Any, path: str | Path, *, b
 
 
 OPENVINO = ExportFormat(
-    name="openvino", write=export_openvino, suffix=".xml", description="OpenVINO, from a proven ONNX file"
+    name="openvino",
+    write=export_openvino,
+    suffix=".xml",
+    describes=True,
+    description="OpenVINO, from a proven ONNX file",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from pcshrink.common.files import staged
+from pcshrink.common.preprocessing import Preprocessing
 from pcshrink.errors import ShrinkError, VerificationError
 from pcshrink.export.agree import Batch, ExportReport, agree, prepare
 from pcshrink.export.registry import ExportFormat
@@ -17,7 +19,14 @@ from pcshrink.graph.exporters import dynamic_shapes, quiet
 from pcshrink.graph.model import call_arguments, tensors, unwrap
 
 
-def export_pt2(model: nn.Module, example_input: Any, path: str | Path, *, batch: Batch = None) -> ExportReport:
+def export_pt2(
+    model: nn.Module,
+    example_input: Any,
+    path: str | Path,
+    *,
+    batch: Batch = None,
+    preprocessing: Preprocessing | None = None,
+) -> ExportReport:
     """Write a ``torch.export`` archive that was proven to give the model's outputs.
 
     Args:
@@ -25,6 +34,7 @@ def export_pt2(model: nn.Module, example_input: Any, path: str | Path, *, batch:
         example_input: A tensor, or a tuple of arguments.
         path: Where to write, for example ``model.pt2``.
         batch: A fixed batch size, "dynamic", or None for that of the example.
+        preprocessing: How images become the input; kept in the archive's extra file ``preprocessing.json``.
 
     Raises:
         VerificationError: The model cannot be exported, or what was exported does not agree.
@@ -32,12 +42,13 @@ def export_pt2(model: nn.Module, example_input: Any, path: str | Path, *, batch:
     base = unwrap(model)
     ready, example, norm_error = prepare(base, example_input, batch)
     args, kwargs = call_arguments(example)
+    extra = {"preprocessing.json": json.dumps(preprocessing.to_dict())} if preprocessing is not None else {}
     shapes = dynamic_shapes(example) if batch == "dynamic" else None
     try:
         with staged(path) as temporary:
             with quiet(), torch.no_grad():
                 program = torch.export.export(ready, args, kwargs, dynamic_shapes=shapes, strict=False)
-                torch.export.save(program, temporary)
+                torch.export.save(program, temporary, extra_files=extra)
                 loaded = torch.export.load(temporary).module()
             inputs, worst, share = agree(base, _Runner(loaded, example), example, batch)
             size = temporary.stat().st_size
@@ -66,4 +77,6 @@ class _Runner:
         return tensors(self.module(*args, **kwargs))
 
 
-PT2 = ExportFormat(name="pt2", write=export_pt2, suffix=".pt2", description="torch.export archive, read back")
+PT2 = ExportFormat(
+    name="pt2", write=export_pt2, suffix=".pt2", describes=True, description="torch.export archive, read back"
+)

@@ -22,12 +22,14 @@ class ExportFormat:
         write: ``write(model, example_input, path, *, batch)`` writes the file and reports on it. It leaves the model
             alone and gives the file its name only once its outputs were compared: see ``pcshrink.export.agree``.
         suffix: How its files end, for example ".onnx".
+        describes: Whether ``write`` also takes ``preprocessing`` and keeps it in the file.
         description: One line.
     """
 
     name: str
     write: Callable[..., ExportReport]
     suffix: str
+    describes: bool = False
     description: str = ""
 
     @classmethod

@@ -17,8 +17,9 @@ PARAMETRISATIONS: dict[str, Kind] = {
     "torch.nn.utils.parametrizations._SpectralNorm": "spectral norm",
 }
 # Convolutions that take mean and deviation of every filter out of it; without that they are plain ones.
-STANDARDISED = tuple(
-    f"timm.layers.std_conv.{name}" for name in ("StdConv2d", "StdConv2dSame", "ScaledStdConv2d", "ScaledStdConv2dSame")
+STANDARDISED = (
+    *(f"timm.layers.std_conv.{n}" for n in ("StdConv2d", "StdConv2dSame", "ScaledStdConv2d", "ScaledStdConv2dSame")),
+    "transformers.models.bit.modeling_bit.WeightStandardizedConv2d",
 )
 
 
@@ -91,7 +92,8 @@ def _hooked(layer: str, module: nn.Module) -> Iterator[DerivedWeight]:
 
 
 def _standardised(layer: str, module: nn.Module) -> Iterator[DerivedWeight]:
-    if f"{type(module).__module__}.{type(module).__qualname__}" in STANDARDISED:
+    known = f"{type(module).__module__}.{type(module).__qualname__}" in STANDARDISED
+    if known and "pad" not in module._modules:  # a padding that depends on the input would be lost with the class
         gain = f"{layer}.gain".removeprefix(".") if "gain" in module._parameters else ""
         yield DerivedWeight("weight standardisation", layer, "weight", 0, f"{layer}.weight".removeprefix("."), gain)
 

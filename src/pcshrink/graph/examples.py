@@ -33,11 +33,29 @@ def examples_of(model: nn.Module, example_input: Any) -> list[Any]:
     return example_input
 
 
+def check_runs(model: nn.Module, example_input: Any) -> None:
+    """Make sure that a model runs on an example input.
+
+    Raises:
+        TraceError: It does not, with the reason.
+    """
+    try:
+        with evaluation(model):
+            run(model, example_input)
+    except Exception as error:  # a model may raise anything
+        reason = " ".join(str(error).split())[:300]
+        message = (
+            f"{type(model).__name__} does not run on the example input: {type(error).__name__}: {reason}. Pass an "
+            "input that model(example_input) accepts; several arguments as a tuple"
+        )
+        raise TraceError(message) from error
+
+
 def _takes_list(model: nn.Module, items: list[Tensor]) -> bool:
     try:
         with evaluation(model):
             run(model, (items,))
-    except Exception:
+    except Exception:  # a model may raise anything; it just does not take a list
         return False
     return True
 

@@ -25,6 +25,7 @@ Used = TypeVar("Used")
 # is much quicker, so it comes first where a model is only timed: a latency budget times dozens of them.
 FOR_DEPLOYMENT = ("dynamo", "legacy")
 FOR_MEASURING = ("legacy", "dynamo")
+OUTPUT = "output"  # what the first output is called in an ONNX file
 
 
 def write_onnx(
@@ -71,6 +72,7 @@ def write_dynamo(model: nn.Module, example: Any, path: Path, dynamic: bool) -> N
     args, kwargs = call_arguments(example)
     torch.onnx.export(
         model, args, str(path), kwargs=kwargs, dynamo=True, external_data=False, verbose=False,
+        input_names=input_names(example), output_names=[OUTPUT],
         dynamic_shapes=dynamic_shapes(example) if dynamic else None,
     )  # fmt: skip
 
@@ -78,11 +80,17 @@ def write_dynamo(model: nn.Module, example: Any, path: Path, dynamic: bool) -> N
 def write_legacy(model: nn.Module, example: Any, path: Path, dynamic: bool) -> None:
     """The older exporter, which traces; much quicker."""
     args, kwargs = call_arguments(example)
-    names = [f"input_{number}" for number in range(len(tensors(example)))]
+    names = input_names(example)
     torch.onnx.export(
-        model, args, str(path), kwargs=kwargs, dynamo=False, input_names=names,
+        model, args, str(path), kwargs=kwargs, dynamo=False, input_names=names, output_names=[OUTPUT],
         dynamic_axes={name: {0: "batch"} for name in names} if dynamic else None,
     )  # fmt: skip
+
+
+def input_names(example: Any) -> list[str]:
+    """What the inputs are called in an ONNX file."""
+    count = len(tensors(example))
+    return ["input"] if count == 1 else [f"input_{number}" for number in range(count)]
 
 
 EXPORTERS: dict[str, Exporter] = {"dynamo": write_dynamo, "legacy": write_legacy}

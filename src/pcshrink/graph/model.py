@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_iter, tree_map
 
+from pcshrink.errors import ConfigError
+
 CONV1D = "transformers.pytorch_utils.Conv1D"
 
 
@@ -31,15 +33,25 @@ def run(model: nn.Module, example_input: Any) -> Any:
 
 
 def unwrap(model: nn.Module) -> nn.Module:
-    """Give the user's own module behind ``torch.compile``, DataParallel or DistributedDataParallel."""
+    """Give the user's own module behind ``torch.compile``, DataParallel or DistributedDataParallel.
+
+    Raises:
+        ConfigError: What was given is no module.
+    """
     wrappers = (nn.DataParallel, nn.parallel.DistributedDataParallel)
     while True:
         if isinstance(model, wrappers):
             model = cast(nn.Module, model.module)
         elif isinstance(getattr(model, "_orig_mod", None), nn.Module):
             model = cast(nn.Module, model._orig_mod)
-        else:
+        elif isinstance(model, nn.Module):
             return model
+        else:
+            got = (
+                f"the class {model.__name__}, not an object of it" if isinstance(model, type) else type(model).__name__
+            )
+            message = f"a model must be a torch.nn.Module, got {got}"
+            raise ConfigError(message)
 
 
 def is_linear(module: nn.Module | None) -> bool:
@@ -64,6 +76,7 @@ def evaluation(model: nn.Module, *, training: bool = False) -> Iterator[None]:
     """Evaluation mode, no gradients, eager, fixed random state; everything is put back afterwards."""
     modes = [(module, module.training) for module in model.modules()]
     devices = [p.device.index for p in model.parameters() if p.device.type == "cuda"]
+    elsewhere = any(p.device.type != "cpu" for p in model.parameters())
     fastpath = torch.backends.mha.get_fastpath_enabled()
     model.train(training)
     torch.backends.mha.set_fastpath_enabled(False)
@@ -74,7 +87,8 @@ def evaluation(model: nn.Module, *, training: bool = False) -> Iterator[None]:
             torch.compiler.set_stance("force_eager"),
             torch.autocast("cpu", enabled=False),
         ):
-            torch.manual_seed(0)
+            # the generators of other devices take several milliseconds, also where there are none
+            torch.manual_seed(0) if elsewhere else torch.default_generator.manual_seed(0)
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fastpath)

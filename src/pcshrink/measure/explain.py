@@ -89,7 +89,7 @@ def _reason(before: Layer, after: Layer, old: float, new: float, ratio: float) -
         return ""
     odd = [w for w in (after.width_in, after.width_out) if w % BLOCK and w > BLOCK]
     if odd and not (before.width_in % BLOCK or before.width_out % BLOCK):
-        return f"{' and '.join(map(str, dict.fromkeys(odd)))} channels are no multiple of {BLOCK}"
+        return f"{' and '.join(map(str, dict.fromkeys(odd)))} channels are not a multiple of {BLOCK}"
     if after.groups > 1:
         return "depthwise: bound by memory, not by multiply-adds"
     if after.madds < 2_000_000 or min(after.width_in, after.width_out) <= BLOCK:

@@ -10,8 +10,10 @@ from typing import Any
 from torch import nn
 
 from pcshrink.common.tables import text_table
+from pcshrink.config import is_number
 from pcshrink.errors import ConfigError
-from pcshrink.graph.model import tensors
+from pcshrink.graph.examples import check_runs
+from pcshrink.graph.model import tensors, unwrap
 from pcshrink.measure.timing import Ratio, interleave, median_interval, paired_ratio
 from pcshrink.runtime.registry import RuntimeLike
 from pcshrink.runtime.run import check_runtime, ready, use_threads
@@ -128,12 +130,18 @@ def compare(
         clock: What to time with; ``timing.clock_for`` gives the one for a busy machine.
 
     Raises:
-        ConfigError: The runtime is unknown or not installed.
+        ConfigError: The runtime is unknown or not installed, or there is no time to measure.
+        TraceError: A model does not run on the example input.
     """
     if not models:
         message = "there is no model to time"
         raise ConfigError(message)
+    if not is_number(seconds) or seconds <= 0:
+        message = f"seconds must be a number above 0, got {seconds!r}"
+        raise ConfigError(message)
     place = check_runtime(runtime)
+    for model in models.values():
+        check_runs(unwrap(model), example_input)
     batch = next((len(t) for t in tensors(example_input) if t.ndim), 1)
     with use_threads(threads) as count:
         calls = {name: ready(model, example_input, place, count) for name, model in models.items()}

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pcshrink.config import MethodConfig, Metric
+from pcshrink.config import MethodConfig, Quantity
 from pcshrink.coupling.groups import ChannelGroup, Coupling
 from pcshrink.errors import ConfigError
 from pcshrink.methods.context import ActivityTarget, Step, Target
@@ -83,8 +83,10 @@ class Method(Generic[C]):
         unit: What a mask entry stands for.
         starts_from: What the source of the method starts from.
         budget_by: How a budget is set; "none; " and the knob there is instead, where it cannot be.
+        without_widths: Why the groups have no widths to aim at, and what to set instead; empty where they have.
         needs: What the method has beyond the common recipe: "teacher", "two stages", "pretrained weights".
         reference: Where the method was published.
+        variants: Settings, as ``key=value``, that make rows of their own in a comparison of all methods.
         gates: Module name -> gate.
         groups: The groups, in the order of the coupling.
         sites: Place of each gate -> how it is built and the units of its channels.
@@ -102,8 +104,10 @@ class Method(Generic[C]):
     unit: ClassVar[str] = "channel of a group"
     starts_from: ClassVar[str] = "dense weights"
     budget_by: ClassVar[str] = "widths of the groups"
+    without_widths: ClassVar[str] = ""
     needs: ClassVar[tuple[str, ...]] = ()
     reference: ClassVar[str] = ""
+    variants: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, config: C) -> None:
         self.config: C = config
@@ -123,12 +127,30 @@ class Method(Generic[C]):
         return (cls.__doc__ or "").strip().split("\n", 1)[0]
 
     @classmethod
+    def for_pretrained(cls) -> dict[str, Any]:
+        """Settings for a network that is good already and has few steps to stay so; the usual ones by default."""
+        return {}
+
+    @classmethod
     def takes_budget(cls) -> bool:
         """Whether a budget can be set."""
         return not cls.budget_by.startswith("none")
 
     def prepare(self, model: nn.Module, example_input: Any) -> nn.Module:
         """Change layers before groups are found; the model itself by default."""
+        return model
+
+    def rebuild(self, model: nn.Module) -> nn.Module:
+        """Give a fresh network the layers that ``prepare`` makes, their values aside; for saved networks.
+
+        Raises:
+            ConfigError: The method makes none, or not of this network.
+        """
+        message = f"method {self.config.method} makes no layers of its own"
+        raise ConfigError(message)
+
+    def undo(self, model: nn.Module) -> nn.Module:
+        """Put layers as they were into the place of those that ``prepare`` made, to know what the network cost."""
         return model
 
     def couple(self, model: nn.Module, example_input: Any) -> Coupling:
@@ -185,9 +207,15 @@ class Method(Generic[C]):
         """Set how many channels the groups are to keep, by name; a group that is not named keeps all it has.
 
         Raises:
-            ConfigError: A name is unknown, or a number is impossible.
+            ConfigError: The method has no widths, a name is unknown, or a number is impossible.
         """
+        if self.without_widths:
+            message = f"method {self.config.method} cannot aim at widths: {self.without_widths}"
+            raise ConfigError(message)
         known = {group.name: group for group in self.groups}
+        if not isinstance(keep, Mapping):
+            message = f"widths are given by group, such as {{{next(iter(known), 'name')!r}: 8}}, got {keep!r}"
+            raise ConfigError(message)
         for name, width in keep.items():
             if name not in known:
                 message = f"no group is called {name!r}; the groups are {', '.join(known)}"
@@ -224,7 +252,7 @@ class Method(Generic[C]):
         raise ConfigError(message)
 
     @property
-    def priced_by(self) -> Metric | None:
+    def priced_by(self) -> Quantity | None:
         """Which cost of a channel the method wants to know; None for none."""
         return None
 
@@ -248,6 +276,10 @@ class Method(Generic[C]):
 
     def after_epoch(self, progress: float) -> None:
         """An epoch of the shrinking phase is over; ``progress`` is the share of the phase that is."""
+
+    def finish(self) -> bool:
+        """The shrinking phase is over; whether other parameters than before are to be trained from now on."""
+        return False
 
     def after_settling_epoch(self, progress: float) -> None:
         """An epoch of the settling phase is over; ``progress`` is the share of the phase that is."""
@@ -302,8 +334,9 @@ class Method(Generic[C]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where ``state_dict`` was taken; the network may have been cut since."""
         self.steps = int(state["steps"])
-        known = {g.name for g in self.groups}
-        self.aim({name: int(width) for name, width in state["widths"].items() if name in known})
+        if not self.without_widths:
+            known = {g.name for g in self.groups}
+            self.aim({name: int(width) for name, width in state["widths"].items() if name in known})
 
 
 __all__ = ["ActivityTarget", "Group", "Method", "Step", "Target"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from pcshrink.config import MethodConfig, is_number
 from pcshrink.coupling.units import Site
-from pcshrink.errors import ConfigError
 from pcshrink.methods.base import ActivityTarget, Step
 from pcshrink.methods.dynamic import Knob
 from pcshrink.methods.inner import InnerGate, why_not_inside
@@ -28,7 +27,7 @@ class CGNetConfig(MethodConfig):
     """Settings of channel gating; ``ratio`` has no effect.
 
     Attributes:
-        parts: The input channels are split in so many parts, one of which is always read.
+        parts: How many parts the input channels are split into; one of them is always read.
         threshold: What the thresholds are pulled to; the higher, the less is computed. With a budget it is found.
         pull: How strongly.
         init: Where they start.
@@ -132,6 +131,7 @@ class CGNet(Knob[CGNetConfig]):
     unit: ClassVar[str] = "output value, for each input"
     starts_from: ClassVar[str] = "nothing"
     budget_by: ClassVar[str] = "a common shift of the thresholds"
+    without_widths: ClassVar[str] = "it decides on single values; set shrink.threshold or shrink.budget"
     reference: ClassVar[str] = "Hua et al., Channel Gating Neural Networks, NeurIPS 2019"
     lowest: ClassVar[float] = -CLOSED
     highest: ClassVar[float] = CLOSED
@@ -162,17 +162,6 @@ class CGNet(Knob[CGNetConfig]):
     def cgnet_gates(self) -> dict[str, CGNetGate]:
         """The gates by layer."""
         return {name: gate for name, gate in self.gates.items() if isinstance(gate, CGNetGate)}
-
-    def aim(self, keep: Any) -> None:
-        """Partial sums have no widths.
-
-        Raises:
-            ConfigError: Always.
-        """
-        message = (
-            "method cgnet cannot aim at widths: it decides on single values; set shrink.threshold or shrink.budget"
-        )
-        raise ConfigError(message)
 
     def set_activity_target(self, target: ActivityTarget) -> None:
         """Let the norms of the partial sums see some images first."""

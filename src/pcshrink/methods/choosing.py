@@ -76,10 +76,10 @@ class Choosing(Method[C]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where ``state_dict`` was taken; what was to go may have been cut since."""
         if state["held"] is not None:
-            self.held = {g.name: _still(state["held"].get(g.name, []), g.channels) for g in self.groups}
+            self.held = {g.name: still(state["held"].get(g.name, []), g.channels) for g in self.groups}
         super().load_state_dict(state)
 
 
-def _still(flags: list[bool], channels: int) -> Tensor:
+def still(flags: list[bool], channels: int) -> Tensor:
     """The same choice, or none where the channels it spoke of are no longer there."""
     return torch.tensor(flags if len(flags) == channels else [False] * channels, dtype=torch.bool)

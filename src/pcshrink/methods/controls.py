@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -63,26 +64,35 @@ class Scratch(Random):
     restarts: ClassVar[bool] = True
     starts_from: ClassVar[str] = "nothing"
 
-    def start(self) -> None:
-        """Draw all weights anew, then leave out what the widths do not allow.
+    def on_attach(self, new: set[str]) -> None:
+        """See that all layers know how to start afresh.
 
         Raises:
-            ConfigError: A layer does not know how to start afresh.
+            ConfigError: One does not.
         """
+        for name, module in self.model.named_modules():
+            _reset_of(name, module)
+
+    def start(self) -> None:
+        """Draw all weights anew, then leave out what the widths do not allow."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.config.draw)
             for name, module in self.model.named_modules():
-                _start_afresh(name, module)
+                reset = _reset_of(name, module)
+                if reset is not None:
+                    reset()
         super().start()
 
 
-def _start_afresh(name: str, module: nn.Module) -> None:
-    reset = getattr(module, "reset_parameters", None)
+def _reset_of(name: str, module: nn.Module) -> Callable[[], object] | None:
+    """What draws the weights of a layer anew; None if it has none of its own."""
+    reset: Callable[[], object] | None = getattr(module, "reset_parameters", None)
     if callable(reset):
-        reset()
-    elif next(module.parameters(recurse=False), None) is not None:
+        return reset
+    if next(module.parameters(recurse=False), None) is not None:
         message = (
             f"method scratch cannot draw fresh weights for {name!r}: {type(module).__name__} has parameters but no "
             "reset_parameters(); train the narrow network from scratch in a plain run instead"
         )
         raise ConfigError(message)
+    return None

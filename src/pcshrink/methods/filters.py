@@ -62,7 +62,7 @@ class Filters:
     def __init__(self, model: nn.Module, coupling: Coupling, group: ChannelGroup, method: str) -> None:
         ledger = coupling.ledger
         self._tensors = dict(model.named_parameters()) | dict(model.named_buffers())
-        number = _numbers(coupling, group)
+        number = channel_numbers(coupling, group)
         written = np.concatenate([ledger.writers[w] for w in group.writers])
         self.weights: list[Rows] = []
         self.shifts: list[Rows] = []
@@ -112,18 +112,23 @@ class Filters:
             rows.scale_(self._tensors[rows.name], factor)
 
 
+def axis_rows(coupling: Coupling, group: ChannelGroup, name: str, axis: int) -> Rows:
+    """Which indices of one axis of a tensor belong to which channel of a group."""
+    units = next(units for slot, at, units in coupling.ledger.slots if (slot, at) == (name, axis))
+    return Rows(name, axis, _places(channel_numbers(coupling, group)[coupling.root[units]], group.channels))
+
+
 def norm_scale(model: nn.Module, coupling: Coupling, group: ChannelGroup) -> Rows | None:
     """The scale of the first norm that a gate of the group sits on; None if it sits on no norm."""
     vectors = {f"{site.module}.weight" for site in group.sites if not site.at_input}
     parameters = dict(model.named_parameters())
-    number = _numbers(coupling, group)
-    for name, axis, units in coupling.ledger.slots:
+    for name, axis, _ in coupling.ledger.slots:
         if name in vectors and name in parameters and parameters[name].ndim == 1:
-            return Rows(name, axis, _places(number[coupling.root[units]], group.channels))
+            return axis_rows(coupling, group, name, axis)
     return None
 
 
-def _numbers(coupling: Coupling, group: ChannelGroup) -> Ids:
+def channel_numbers(coupling: Coupling, group: ChannelGroup) -> Ids:
     """Component -> channel of the group; -1 for those of other groups."""
     number = np.full(coupling.ledger.count, -1)
     number[group.roots] = np.arange(group.channels)

@@ -64,7 +64,7 @@ class ManiDPGate(ReadingGate, kind="manidp"):
         threshold: What a salience must reach to pass.
         total: The saliences of the epoch so far, summed over this process's samples (C,).
         seen: Over how many.
-        noting: Sum them up, besides in training.
+        noting: Sum them up in evaluation as well.
         recorded: Saliences and pooled features of the newest training pass, call by call.
     """
 
@@ -102,8 +102,15 @@ class ManiDPGate(ReadingGate, kind="manidp"):
         return super().__getstate__() | {"recorded": ()}
 
     def start_pass(self) -> None:
-        """Forget the last pass."""
+        """Add the last pass to the sums of the epoch."""
+        for salience, _ in self.recorded:
+            self.note(salience)
         self.recorded = ()
+
+    def note(self, salience: Tensor) -> None:
+        """Add saliences (B, C) to the sums."""
+        self.total = self.total.to(salience.device) + salience.detach().sum(dim=0).double()
+        self.seen += len(salience)
 
     def forward(self, pooled: Tensor) -> Tensor:
         """The salience of each channel: (B, C_in) -> (B, C), from 0 to the clamp."""
@@ -116,9 +123,8 @@ class ManiDPGate(ReadingGate, kind="manidp"):
         salience: Tensor = self(self.reading())
         if self.training:
             self.recorded = (*self.recorded, (salience, pool(x, self.spec.axis)))
-        if self.training or self.noting:
-            self.total = self.total.to(salience.device) + salience.detach().sum(dim=0).double()
-            self.seen += len(salience)
+        elif self.noting:
+            self.note(salience)
         factor = salience * (salience >= self.threshold)
         return factor * self.mask if self.masked else factor
 
@@ -250,9 +256,11 @@ class ManiDP(Density[ManiDPConfig]):
             gate.forget()
 
     def after_step(self, *, pushing: bool = True) -> None:
-        """Thresholds change between epochs only."""
+        """Take the saliences into account; thresholds change between epochs only."""
         self.steps += int(pushing)
         self.started = self.started or pushing
+        for gate in self.manidp_gates.values():
+            gate.start_pass()
 
     def after_epoch(self, progress: float) -> None:
         """Set the thresholds by the epoch's mean saliences."""
@@ -273,7 +281,7 @@ class ManiDP(Density[ManiDPConfig]):
     def forget_pass(self) -> None:
         """Drop what was recorded."""
         for gate in self.manidp_gates.values():
-            gate.start_pass()
+            gate.recorded = ()
 
     def figures(self) -> dict[str, float]:
         """What the samples are compared with."""

@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pcshrink.config import MethodConfig, is_number
-from pcshrink.errors import ConfigError
 from pcshrink.methods.base import Step
 from pcshrink.methods.dynamic import Dynamic
 from pcshrink.methods.layers import ConvLayer
@@ -106,6 +105,7 @@ class MIL(Dynamic[MILConfig]):
     unit: ClassVar[str] = "position, for each input"
     starts_from: ClassVar[str] = "nothing"
     budget_by: ClassVar[str] = "none; set shrink.sparsity"
+    without_widths: ClassVar[str] = "it skips positions; remove shrink.like, raise shrink.sparsity"
     reference: ClassVar[str] = (
         "Dong et al., More is Less: A More Complicated Network with Less Inference Complexity, CVPR 2017"
     )
@@ -139,15 +139,6 @@ class MIL(Dynamic[MILConfig]):
     def mil_gates(self) -> dict[str, MILGate]:
         """The gates by layer."""
         return {name: gate for name, gate in self.gates.items() if isinstance(gate, MILGate)}
-
-    def aim(self, keep: Any) -> None:
-        """Positions have no widths.
-
-        Raises:
-            ConfigError: Always.
-        """
-        message = "method mil cannot aim at widths: it skips positions; remove shrink.like, raise shrink.sparsity"
-        raise ConfigError(message)
 
     def loss(self, step: Step | None = None) -> Tensor | None:
         """The mean of the branches, where it is asked for."""

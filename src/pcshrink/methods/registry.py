@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from typing import Any
 
+from pcshrink.common.registry import Registry
 from pcshrink.config import MethodConfig
 from pcshrink.errors import ConfigError
 from pcshrink.methods.base import Method
@@ -20,6 +20,9 @@ BUILT_IN: dict[str, str] = {
     "sfp": "sfp:SoftPruning",
     "fpgm": "fpgm:GeometricMedian",
     "dsa": "dsa:Allocation",
+    "torch-pruning": "torch_pruning:TorchPruning",
+    "hinge": "hinge:Hinge",
+    "dhp": "dhp:HyperPruning",
     "fbs": "fbs:FBS",
     "manidp": "manidp:ManiDP",
     "cgnet": "cgnet:CGNet",
@@ -36,7 +39,18 @@ GATES: dict[str, str] = {
     "dgc": "dgc",
     "mil": "mil",
 }
-_REGISTERED: dict[str, type[Method[Any]]] = {}
+
+
+def _entry(name: str, thing: Any) -> type[Method[Any]]:
+    if not (isinstance(thing, type) and issubclass(thing, Method)):
+        message = f"the method {name!r} must be a class derived from pcshrink.methods.base.Method, got {thing!r:.80}"
+        raise ConfigError(message)
+    return thing
+
+
+METHODS: Registry[type[Method[Any]]] = Registry(
+    "method", {name: f"pcshrink.methods.{place}" for name, place in BUILT_IN.items()}, _entry
+)
 
 
 def register(method: type[Method[Any]]) -> type[Method[Any]]:
@@ -46,18 +60,27 @@ def register(method: type[Method[Any]]) -> type[Method[Any]]:
         ConfigError: The name is taken or empty.
     """
     name = method.Config.method
-    taken = name in BUILT_IN or _REGISTERED.get(name, method) is not method
-    if not name or taken:
-        what = f"the name {name!r} is taken" if name else f"{method.Config.__name__}.method is empty"
-        message = f"a method must have a name of its own: {what}"
+    if not name:
+        message = f"a method must have a name of its own: {method.Config.__name__}.method is empty"
         raise ConfigError(message)
-    _REGISTERED[name] = method
+    if name not in METHODS or METHODS.get(name) is not method:
+        METHODS.register(name, method)
     return method
+
+
+def import_method(name: str, *, trust: bool) -> None:
+    """Make a method known that a recipe names as code, ``package.module:Class``; other names are left alone.
+
+    Raises:
+        ConfigError: Nobody trusts it, or there is no such method.
+    """
+    if ":" in name:
+        register(METHODS.get(name, trust=trust))
 
 
 def method_names() -> list[str]:
     """All known names, built-in ones first."""
-    return [*BUILT_IN, *_REGISTERED]
+    return list(METHODS)
 
 
 def method_class(name: str) -> type[Method[Any]]:
@@ -66,16 +89,7 @@ def method_class(name: str) -> type[Method[Any]]:
     Raises:
         ConfigError: There is none, with the nearest names.
     """
-    if name in _REGISTERED:
-        return _REGISTERED[name]
-    if name not in BUILT_IN:
-        near = difflib.get_close_matches(str(name), method_names(), n=2)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(method_names())}"
-        message = f"no method is called {name!r}; {hint}"
-        raise ConfigError(message)
-    module, _, attribute = BUILT_IN[name].partition(":")
-    found: type[Method[Any]] = getattr(importlib.import_module(f"pcshrink.methods.{module}"), attribute)
-    return found
+    return METHODS.get(str(name))
 
 
 def method_for(config: MethodConfig) -> Method[Any]:

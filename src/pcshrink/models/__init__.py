@@ -9,5 +9,14 @@ from pcshrink.models.own import build, names
 from pcshrink.models.registry import create, default_input
 from pcshrink.models.resnet_cifar import CifarResNet
 from pcshrink.models.t2t_vit import T2TViT
+from pcshrink.models.usual import usual_preprocessing
 
-__all__ = ["CifarResNet", "T2TViT", "build", "create", "default_input", "names"]
+__all__ = [
+    "CifarResNet",
+    "T2TViT",
+    "build",
+    "create",
+    "default_input",
+    "names",
+    "usual_preprocessing",
+]

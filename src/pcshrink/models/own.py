@@ -66,5 +66,11 @@ def unknown(name: str, known: Iterable[str], note: str = "") -> str:
     prefix, _, short = name.rpartition(":")
     near = difflib.get_close_matches(short.lower(), sorted(known), n=5, cutoff=0.6)
     meant = ", ".join(f"{prefix}:{match}" if prefix else match for match in near)
-    hint = f"did you mean {meant}?" if near else f"the names of this package are {', '.join(_BUILDERS)}"
+    if near:
+        hint = f"did you mean {meant}?"
+    elif prefix in ("timm", "torchvision"):
+        lists = {"timm": "timm.list_models()", "torchvision": "torchvision.models.list_models()"}[prefix]
+        hint = f"{lists} gives all names"
+    else:
+        hint = f"the names of this package are {', '.join(_BUILDERS)}"
     return f"no model is called {name!r}{note}; {hint}"

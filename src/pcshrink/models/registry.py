@@ -11,11 +11,11 @@ from typing import Any
 from torch import nn
 
 from pcshrink.common.registry import find_code
-from pcshrink.errors import ConfigError
-from pcshrink.models import own
+from pcshrink.errors import ConfigError, ShrinkError
+from pcshrink.models import hugging, own
 
 SOURCES = ("pcshrink", "torchvision", "timm")
-FORMS = "pcshrink:NAME, torchvision:NAME, timm:NAME, package.module:callable or a bare NAME"
+FORMS = "pcshrink:NAME, torchvision:NAME, timm:NAME, transformers:NAME, package.module:callable or a bare NAME"
 
 
 def create(spec: str, *, pretrained: bool = False, **kwargs: Any) -> nn.Module:
@@ -23,7 +23,8 @@ def create(spec: str, *, pretrained: bool = False, **kwargs: Any) -> nn.Module:
 
     Args:
         spec: ``pcshrink:NAME``, ``torchvision:NAME`` (also ``torchvision:segmentation.NAME`` and so on),
-            ``timm:NAME``, ``package.module:callable`` (the working directory is searched last), or a bare
+            ``timm:NAME``, ``transformers:NAME`` (an image classifier of the hub, or a folder),
+            ``package.module:callable`` (the working directory is searched last), or a bare
             name, looked up in pcshrink, torchvision and timm in this order.
         pretrained: Load the library's own weights (a download). Otherwise nothing is fetched at all.
         **kwargs: Passed on, for example ``num_classes``.
@@ -43,14 +44,29 @@ def create(spec: str, *, pretrained: bool = False, **kwargs: Any) -> nn.Module:
         return own.build(name, **kwargs)
     builder, arguments = _BUILDERS[source](name, pretrained)
     try:
-        model = builder(**arguments | kwargs)
-    except TypeError as error:
+        model = _fetched(spec, builder, arguments | kwargs) if pretrained else builder(**arguments | kwargs)
+    except ShrinkError:
+        raise
+    except (TypeError, ValueError) as error:
         message = f"cannot make the model {spec!r} with {kwargs}: {error}"
         raise ConfigError(message) from error
     if not isinstance(model, nn.Module):
         message = f"{spec!r} must give a torch.nn.Module, got {type(model).__name__}"
         raise ConfigError(message)
     return model
+
+
+def _fetched(spec: str, builder: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    """Make a model with its published weights; a network that cannot be reached is the user's to hear of, in a line."""
+    try:
+        return builder(**arguments)
+    except (OSError, RuntimeError) as error:  # downloads raise OSErrors; hubs and checksums have classes of their own
+        reason = " ".join(str(error).split())[:200]
+        message = (
+            f"the published weights of {spec!r} could not be loaded ({type(error).__name__}: {reason}); check the "
+            "connection, or fetch them elsewhere and name the file (model.weights, --weights) without pretrained"
+        )
+        raise ConfigError(message) from error
 
 
 def default_input(model_or_spec: nn.Module | str) -> tuple[int, ...]:
@@ -82,9 +98,14 @@ def default_input(model_or_spec: nn.Module | str) -> tuple[int, ...]:
 
 def resolve(spec: str) -> tuple[str, str]:
     """Split into source ("" for a callable) and name, and make sure that the source knows the name."""
+    if not isinstance(spec, str) or not spec.strip():
+        message = f"a model is given as {FORMS}, got {spec!r}"
+        raise ConfigError(message)
     prefix, colon, name = spec.partition(":")
     if not colon:
         return _search(spec)
+    if prefix == hugging.PREFIX:
+        return prefix, name
     if prefix not in SOURCES:
         return "", spec
     if prefix == "torchvision":
@@ -148,6 +169,10 @@ def _from_timm(name: str, pretrained: bool) -> tuple[Callable[..., Any], dict[st
     return importlib.import_module("timm").create_model, {"model_name": name, "pretrained": pretrained}
 
 
+def _from_transformers(name: str, pretrained: bool) -> tuple[Callable[..., Any], dict[str, Any]]:
+    return hugging.classifier, {"name": name, "pretrained": pretrained}
+
+
 def _from_code(spec: str, pretrained: bool) -> tuple[Callable[..., Any], dict[str, Any]]:
     try:
         builder = find_code(spec)
@@ -163,6 +188,7 @@ def _from_code(spec: str, pretrained: bool) -> tuple[Callable[..., Any], dict[st
 _BUILDERS: dict[str, Callable[[str, bool], tuple[Callable[..., Any], dict[str, Any]]]] = {
     "torchvision": _from_torchvision,
     "timm": _from_timm,
+    hugging.PREFIX: _from_transformers,
     "": _from_code,
 }
 

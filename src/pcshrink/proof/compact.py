@@ -27,6 +27,7 @@ def compact(
         plan: What stays.
         example_input: A tensor, or a tuple of arguments, for the proof; a list of such examples proves it on all.
         gates: "keep" the salience generators, or "fold" the running salience into the layers so that none is left.
+            Gates that still depend on the input lose that: ``shrinker.settle`` them before, or train on after it.
 
     Returns:
         A new, ordinary, smaller model whose output equals that of the masked model.

@@ -23,6 +23,7 @@ from pcshrink.graph.foreign import check_copies, check_ordinary, forget_compiled
 from pcshrink.graph.model import first_line
 from pcshrink.graph.record import record
 from pcshrink.proof.choices import chooses
+from pcshrink.proof.paths import Path, path_of
 from pcshrink.proof.prove import prove
 from pcshrink.surgery.attention import adapted
 from pcshrink.surgery.gates import find_gates, remove_gates_
@@ -82,7 +83,7 @@ def _typed(model: nn.Module) -> Iterator[None]:
 
 def _couple(
     model: nn.Module, examples: list[Any], config: MethodConfig, reads_input: bool
-) -> tuple[Coupling, list[list[str]], bool]:
+) -> tuple[Coupling, list[Path], bool]:
     """The groups, the operations that run on each example, and whether the model makes choices that may hide much."""
     excluded = excluded_layers(model, config)
     walk = Walk(model, Ledger(), reads_input=reads_input)
@@ -93,12 +94,13 @@ def _couple(
         log.info("recorded %d operations in %.1f s", len(graph.ops), time.perf_counter() - started)
         walk.follow(graph)
         called |= graph.called
-        paths.append([op.func._schema.name for op in graph.ops if op.func is not None])
+        paths.append(path_of(model, graph))
         choosing = choosing or any(chooses(op) for op in graph.ops)
     idle = [n for n, m in model.named_modules() if isinstance(m, LAYERS) and n not in called]
     if idle:  # auxiliary heads and the like run in training mode only
         called |= _follow_training(model, walk, examples[0])
-    return conclude(walk, called, excluded), paths, choosing
+    touched = {name for path in paths for _, _, *parameters in path for name in parameters}
+    return conclude(walk, called, touched, excluded), paths, choosing
 
 
 def _follow_training(model: nn.Module, walk: Walk, example_input: Any) -> set[str]:

@@ -6,37 +6,35 @@ from collections.abc import Callable
 from typing import Any
 
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from pcshrink.errors import TraceError
 from pcshrink.graph.examples import others_like
-from pcshrink.graph.model import describe, evaluation, run
+from pcshrink.graph.model import describe, tensors
+from pcshrink.graph.record import Graph, record
+
+Path = list[tuple[str, ...]]
 
 
-class _Path(TorchDispatchMode):
-    """The names of all operations that run."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.names: list[str] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.names.append(func._schema.name)
-        return func(*args, **kwargs or {})
+def path_of(model: nn.Module, graph: Graph) -> Path:
+    """Every operation that ran, with the module it ran in and the parameters it used."""
+    names = {id(tensor): name for name, tensor in (*model.named_parameters(), *model.named_buffers())}
+    return [
+        (op.module, op.func._schema.name, *(names[id(t)] for t in tensors((op.args, op.kwargs)) if id(t) in names))
+        for op in graph.ops
+        if op.func is not None
+    ]
 
 
-def path_of(model: nn.Module, example_input: Any) -> list[str] | None:
-    """What runs on an input, as names of operations; ``None`` where the model does not take it."""
+def _path_on(model: nn.Module, example_input: Any) -> Path | None:
+    """What runs on an input; ``None`` where the model does not take it."""
     try:
-        with evaluation(model), _Path() as path:
-            run(model, example_input)
-    except Exception:
+        return path_of(model, record(model, example_input))
+    except TraceError:
         return None
-    names: list[str] = path.names
-    return names
 
 
 def unproven_paths(
-    model: nn.Module, examples: list[Any], paths: list[list[str]], fails: Callable[[Any], str | None]
+    model: nn.Module, examples: list[Any], paths: list[Path], fails: Callable[[Any], str | None]
 ) -> list[str]:
     """What happens on other inputs where the code takes another path than on all examples, and the cut is not exact.
 
@@ -49,7 +47,7 @@ def unproven_paths(
     known, notes = list(paths), []
     for example in examples:
         for other in others_like(example):
-            path = path_of(model, other)
+            path = _path_on(model, other)
             if path is None:
                 continue  # the model does not take it, so nobody will be surprised
             if path not in known and (reason := fails(other)) is not None:

@@ -16,7 +16,7 @@ from pcshrink.coupling.groups import ChannelGroup, Coupling
 from pcshrink.coupling.units import Flags
 from pcshrink.errors import TraceError, VerificationError
 from pcshrink.graph.model import describe, duplicate
-from pcshrink.proof.paths import unproven_paths
+from pcshrink.proof.paths import Path, unproven_paths
 from pcshrink.proof.verify import check, compare, outputs_of
 from pcshrink.surgery.cut import apply_plan
 from pcshrink.surgery.mask import masked
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 def prove(
-    model: nn.Module, coupling: Coupling, examples: list[Any], paths: list[list[str]], *, choosing: bool = False
+    model: nn.Module, coupling: Coupling, examples: list[Any], paths: list[Path], *, choosing: bool = False
 ) -> Coupling:
     """Try every group; those that fail are left out, with the reason.
 

@@ -35,10 +35,15 @@ class ReportLogger(Logger):
             write_report([self.folder], self.folder / FILE, refresh=REFRESH)
 
 
-def final_report(folder: Path) -> Path | None:
-    """Write the report of a finished run; None, with a warning, if that fails: the run itself is done and saved."""
+def final_report(folder: Path, runs: Sequence[Path] | None = None) -> Path | None:
+    """Write the report of a finished run; None, with a warning, if that fails: the run itself is done and saved.
+
+    Args:
+        folder: Where the page goes.
+        runs: The runs it is about; by default the one in the folder.
+    """
     try:
-        write_report([folder], folder / FILE)
+        write_report(list(runs or [folder]), folder / FILE)
     except Exception as error:
         log.warning("the report was not written: %s", " ".join(str(error).split()))
         return None

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import json
-import re
 import textwrap
 from typing import Any
 
+from pcshrink.common.docstrings import description_of, meanings_of
 from pcshrink.common.tables import text_table
 from pcshrink.config import MethodConfig
 from pcshrink.methods.base import Method
@@ -16,7 +15,6 @@ from pcshrink.methods.registry import method_class, method_names
 
 INDENT = "  "
 WIDTH = 100
-_ENTRY = re.compile(r"^(\w+): (.*)$")
 
 
 def list_methods() -> list[dict[str, Any]]:
@@ -62,41 +60,6 @@ def _default(field: dataclasses.Field[Any]) -> Any:
     else:
         value = field.default_factory() if field.default_factory is not dataclasses.MISSING else None
     return list(value) if isinstance(value, tuple) else value
-
-
-def description_of(documented: type[Any]) -> str:
-    """A class's docstring without its list of attributes."""
-    return _parts(documented)[0]
-
-
-def meanings_of(documented: type[Any]) -> dict[str, str]:
-    """What the docstrings of a class and its bases say about each attribute."""
-    meanings: dict[str, str] = {}
-    for each in reversed(documented.__mro__[:-1]):
-        meanings |= _entries(_parts(each)[1])
-    return meanings
-
-
-def _parts(documented: type[Any]) -> tuple[str, str]:
-    """A docstring before and after ``Attributes:``; that of a base does not count."""
-    text = inspect.cleandoc(documented.__dict__.get("__doc__") or "")
-    before, _, after = text.partition("\nAttributes:\n")
-    return before.strip(), after
-
-
-def _entries(block: str) -> dict[str, str]:
-    entries: dict[str, str] = {}
-    name = ""
-    for line in textwrap.dedent(block).splitlines():
-        begins = _ENTRY.match(line)
-        if begins is not None:
-            name = begins[1]
-            entries[name] = begins[2]
-        elif name and line.startswith(" "):
-            entries[name] += " " + line.strip()
-        else:
-            name = ""  # another section
-    return entries
 
 
 def _word(value: Any) -> str:

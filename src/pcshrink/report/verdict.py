@@ -8,6 +8,7 @@ from typing import Any
 from pcshrink.report.compare import amount, interval, percent
 from pcshrink.report.parts import Section, Table
 from pcshrink.report.runs import Run
+from pcshrink.train.result import LATENCY_TOLERANCE
 
 MEASURED = {
     "gated_error": "error, gated", "masked_error": "error, masked", "compact_error": "error, compact", "leak": "leak",
@@ -70,7 +71,8 @@ def _rows(run: Run) -> list[list[str]]:
     before, after = dense.get("latency_ms"), compact.get("latency_ms")
     if before or after:
         left = percent(after / before) if before and after else "–"
-        rows.append(["latency", _latency(dense), _latency(compact), left])
+        where = compact.get("latency_runtime")
+        rows.append([f"latency, {where}" if where else "latency", _latency(dense), _latency(compact), left])
     return rows
 
 
@@ -149,9 +151,10 @@ def _agree(cut: dict[str, Any], images: int | None) -> str:
 def _budget(run: Run, budget: dict[str, Any], *, alone: bool) -> str:
     start = "The budget" if alone else f"{run.name}: the budget"
     if budget.get("metric") == "latency":
+        missed = budget.get("low", 0.0) > (1 + LATENCY_TOLERANCE) * budget["limit"]
         return (
             f"{start} was {budget['limit']:g} of the dense latency ({budget['convention']}); measured "
-            f"{budget['reached']:.3f}."
+            f"{budget['reached']:.3f}{': missed' if missed else ''}."
         )
     metric = NAMES.get(str(budget["metric"]), str(budget["metric"]))
     return (

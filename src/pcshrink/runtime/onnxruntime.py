@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pcshrink.common.files import scratch_folder
 from pcshrink.graph.exporters import FOR_MEASURING, write_onnx
 from pcshrink.graph.model import tensors
 from pcshrink.runtime.optional import require
@@ -43,8 +43,8 @@ def onnx_runner(path: Path, threads: int = 0) -> Callable[[list[Tensor]], list[T
 def prepare_onnxruntime(model: nn.Module, example_input: Any, threads: int) -> Call:
     """Call the model in onnxruntime."""
     arrays = [tensor.detach().cpu().numpy() for tensor in tensors(example_input)]
-    with tempfile.TemporaryDirectory(prefix="pcshrink-") as folder:
-        path = Path(folder) / "model.onnx"
+    with scratch_folder() as folder:
+        path = folder / "model.onnx"
         _, session = write_onnx(
             model, example_input, path, exporters=FOR_MEASURING, use=lambda file: onnx_session(file, threads)
         )

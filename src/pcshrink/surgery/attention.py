@@ -9,6 +9,7 @@ and for good once heads were cut.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -177,36 +178,51 @@ def _has_fused_qkv(attention: Any) -> bool:
 @_adapter(
     "torchvision.models.swin_transformer.ShiftedWindowAttention",
     "torchvision.models.swin_transformer.ShiftedWindowAttentionV2",
+    "torchvision.models.video.swin_transformer.ShiftedWindowAttention3d",
     projection="proj",
     fits=_has_fused_qkv,
 )
 def _shifted_window(self: Any, x: Tensor) -> Tensor:
-    """As torchvision's shifted-window attention, with both projections called as modules."""
-    height, width = x.shape[1:3]
-    tall, wide = self.window_size
-    x = F.pad(x, (0, 0, 0, -width % wide, 0, -height % tall))
-    size = x.shape[1:3]
+    """As torchvision's shifted-window attention on pictures and films, with both projections called as modules."""
+    given, axes = x.shape[1:-1], tuple(range(1, x.dim() - 1))
+    window = list(self.window_size)
+    if len(axes) == 3:  # for films a window is never larger than the film, else the map grows to the window
+        window = [min(w, s) for w, s in zip(window, given, strict=True)]
+    missing = [(0, -s % w) for s, w in zip(given, window, strict=True)]
+    x = F.pad(x, [0, 0, *itertools.chain(*reversed(missing))])
+    size = x.shape[1:-1]
     # a window as large as the map needs no shift
-    shift = [0 if w >= s else d for w, s, d in zip(self.window_size, size, self.shift_size, strict=True)]
+    shift = [0 if w >= s else d for w, s, d in zip(window, size, self.shift_size, strict=True)]
     if any(shift):
-        x = x.roll((-shift[0], -shift[1]), (1, 2))
-    rows, columns = size[0] // tall, size[1] // wide
-    windows = x.unflatten(2, (columns, wide)).unflatten(1, (rows, tall)).permute(0, 1, 3, 2, 4, 5)
-    mixed = _attend_in_windows(self, windows.flatten(3, 4).flatten(0, 2), _regions(x, size, self.window_size, shift))
-    x = F.dropout(self.proj(mixed), self.dropout, self.training)
-    x = (
-        x.unflatten(1, (tall, wide))
-        .unflatten(0, (-1, rows, columns))
-        .permute(0, 1, 3, 2, 4, 5)
-        .flatten(3, 4)
-        .flatten(1, 2)
-    )
+        x = x.roll([-d for d in shift], axes)
+    mixed = _attend_in_windows(self, _into_windows(x, window), window, _regions(x, window, shift))
+    x = _out_of_windows(F.dropout(self.proj(mixed), self.dropout, self.training), window, size)
     if any(shift):
-        x = x.roll((shift[0], shift[1]), (1, 2))
-    return x[:, :height, :width].contiguous()
+        x = x.roll(shift, axes)
+    return x[(slice(None), *map(slice, given))].contiguous()
 
 
-def _attend_in_windows(self: Any, windows: Tensor, regions: Tensor | None) -> Tensor:
+def _into_windows(x: Tensor, window: list[int]) -> Tensor:
+    """(B, *size, C) to (B * windows, N, C)."""
+    dims = len(window)
+    for axis in reversed(range(dims)):
+        x = x.unflatten(axis + 1, (-1, window[axis]))
+    order = [0, *range(1, 2 * dims, 2), *range(2, 2 * dims + 1, 2), 2 * dims + 1]
+    return x.permute(order).flatten(dims + 1, 2 * dims).flatten(0, dims)
+
+
+def _out_of_windows(x: Tensor, window: list[int], size: torch.Size) -> Tensor:
+    """The other way round."""
+    dims = len(window)
+    x = x.unflatten(1, window).unflatten(0, (-1, *(s // w for s, w in zip(size, window, strict=True))))
+    pairs = itertools.chain(*((1 + axis, 1 + dims + axis) for axis in range(dims)))
+    x = x.permute([0, *pairs, 2 * dims + 1])
+    for axis in range(dims):
+        x = x.flatten(axis + 1, axis + 2)
+    return x
+
+
+def _attend_in_windows(self: Any, windows: Tensor, size: list[int], regions: Tensor | None) -> Tensor:
     """Heads' outputs (B * windows, N, heads * head_dim)."""
     cosine = getattr(self, "logit_scale", None)
     fused = _cosine_qkv(self.qkv, windows) if cosine is not None else self.qkv(windows)
@@ -216,7 +232,7 @@ def _attend_in_windows(self: Any, windows: Tensor, regions: Tensor | None) -> Te
         scores = scores * cosine.clamp(max=math.log(100.0)).exp()
     else:
         scores = q * q.shape[-1] ** -0.5 @ k.transpose(-2, -1)
-    scores = scores + self.get_relative_position_bias()
+    scores = scores + self.get_relative_position_bias(*([size] if len(size) == 3 else []))
     if regions is not None:
         apart = scores.unflatten(0, (-1, len(regions))) + regions[:, None]
         scores = apart.flatten(0, 1)
@@ -233,15 +249,16 @@ def _cosine_qkv(qkv: nn.Linear, x: Tensor) -> Tensor:
     return out - shift
 
 
-def _regions(x: Tensor, size: torch.Size, window: list[int], shift: list[int]) -> Tensor | None:
+def _regions(x: Tensor, window: list[int], shift: list[int]) -> Tensor | None:
     """-100 between tokens that only lie in one window (windows, N, N) because the map was rolled."""
     if not any(shift):
         return None
+    size = x.shape[1:-1]
     label = x.new_zeros(size)
     starts = [sorted({0, s - w, s - d}) for s, w, d in zip(size, window, shift, strict=True)]
-    for number, (row, column) in enumerate((r, c) for r in starts[0] for c in starts[1]):
-        label[row:, column:] = number
-    tokens = label.unflatten(1, (-1, window[1])).unflatten(0, (-1, window[0])).transpose(1, 2).flatten(2).flatten(0, 1)
+    for number, corner in enumerate(itertools.product(*starts)):
+        label[tuple(slice(start, None) for start in corner)] = number
+    tokens = _into_windows(label[None, ..., None], window).squeeze(-1)
     differ: Tensor = tokens[:, None] != tokens[:, :, None]
     return differ.to(x.dtype) * -100.0
 
@@ -260,4 +277,19 @@ def _timm_attention(self: Any, x: Tensor, attn_mask: Tensor | None = None) -> Te
     x = _merge(F.scaled_dot_product_attention(q, k, v, attn_mask, dropout))
     norm = getattr(self, "norm", None)
     out: Tensor = self.proj_drop(self.proj(x if norm is None else norm(x)))
+    return out
+
+
+@_adapter("timm.models.beit.Attention", projection="proj", fits=_has_fused_qkv)
+def _beit_attention(self: Any, x: Tensor, shared_rel_pos_bias: Tensor | None = None) -> Tensor:
+    """As the attention of timm's BEiT: biases beside the weights, and a table of positions."""
+    fused = self.qkv(x)
+    if self.q_bias is not None:
+        fused = fused + torch.cat((self.q_bias, self.k_bias, self.v_bias))
+    q, k, v = fused.unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+    bias = None if self.relative_position_bias_table is None else self._get_rel_pos_bias()
+    if shared_rel_pos_bias is not None:
+        bias = shared_rel_pos_bias if bias is None else bias + shared_rel_pos_bias
+    dropout = self.attn_drop.p if self.training else 0.0
+    out: Tensor = self.proj_drop(self.proj(_merge(F.scaled_dot_product_attention(q, k, v, bias, dropout))))
     return out

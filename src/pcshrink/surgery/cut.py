@@ -14,23 +14,25 @@ from pcshrink.graph.model import duplicate
 from pcshrink.surgery.attention import adapt_
 from pcshrink.surgery.gate import GATE
 from pcshrink.surgery.gates import find_gates
-from pcshrink.surgery.plan import PrunePlan
+from pcshrink.surgery.generated import generated_weights, unplug_
+from pcshrink.surgery.plan import PrunePlan, require_plan
 from pcshrink.surgery.reweigh import keep_weights_, make_plain_
 
 
 def apply_plan(model: nn.Module, plan: PrunePlan) -> nn.Module:
-    """Copy the model with every planned tensor cut, without proving anything."""
+    """Copy the model with every planned tensor cut and generated weights made plain, without proving anything."""
     check_plan(model, plan)
-    memo: dict[int, Any] = {}
-    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-        if name in plan.tensors:
-            memo[id(tensor)] = _cut(tensor, plan.tensors[name])
+    made, memo = generated_weights(model), dict[int, Any]()
+    for name, tensor in _all_names(model).items():
+        if name in plan.tensors or name in made:
+            memo[id(tensor)] = _cut(made.get(name, tensor), plan.tensors.get(name, {}))
     try:
         small = duplicate(model, memo)
     except Exception as error:
         cause = f"{type(error).__name__}: {error}"
         message = f"the model cannot be copied: {cause}. Remove tensors with a gradient history from it."
         raise ShrinkError(message) from error
+    unplug_(small)
     correct_(small, plan)
     keep_weights_(model, small, plan)
     present = find_gates(small)
@@ -38,6 +40,11 @@ def apply_plan(model: nn.Module, plan: PrunePlan) -> nn.Module:
         if spec.module in present:
             present[spec.module].resize_(spec)
     return small
+
+
+def _all_names(model: nn.Module) -> dict[str, Tensor]:
+    """Every parameter and buffer by every name it has: a tensor that is tied has several, and a plan knows one."""
+    return dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers(remove_duplicate=False))
 
 
 def correct_(small: nn.Module, plan: PrunePlan) -> None:
@@ -86,7 +93,8 @@ def _cut(tensor: Tensor, axes: dict[int, list[int]]) -> Tensor:
 
 def check_plan(model: nn.Module, plan: PrunePlan) -> None:
     """Refuse a plan whose tensors or modules are not those of the model."""
-    present = dict(model.named_parameters()) | dict(model.named_buffers())
+    require_plan(plan)
+    present = _all_names(model)
     for name, shape in plan.shapes.items():
         if name not in present:
             if f"{GATE}." in name:

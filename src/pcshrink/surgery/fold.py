@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pcshrink.errors import ConfigError
+from pcshrink.graph.model import unwrap
 from pcshrink.surgery.gates import find_gates, remove_gates_
 
 SCALABLE = (
@@ -45,7 +46,7 @@ def fold(model: nn.Module) -> nn.Module:
 
     Kept saliences hardly depend on the input; the copy equals the model whose gates multiply by their constants.
     """
-    folded = copy.deepcopy(model)
+    folded = copy.deepcopy(unwrap(model))
     fold_gates_(folded)
     return folded
 

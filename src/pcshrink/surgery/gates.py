@@ -10,6 +10,7 @@ from torch import nn
 
 from pcshrink.surgery.attention import adapt_, owner_of, restore_
 from pcshrink.surgery.gate import GATE, Gate, GateSpec, gate_class
+from pcshrink.surgery.generated import bake_
 
 
 class GateList:
@@ -65,7 +66,8 @@ def _kind_of(layer: nn.Module, model: nn.Module) -> dict[str, Any]:
 
 
 def remove_gates_(model: nn.Module) -> None:
-    """Take all gates and hooks off; the state_dict has its original keys again."""
+    """Take all gates and hooks off and make generated weights plain; the state_dict has its original keys again."""
+    bake_(model)
     for module in list(model.modules()):
         _remove_hooks(module, (Gate, GateList))
         gate = module._modules.pop(GATE, None)

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pcshrink.errors import PlanMismatchError
+from pcshrink.errors import ConfigError, PlanMismatchError
 from pcshrink.graph.model import unwrap
-from pcshrink.surgery.plan import PrunePlan
+from pcshrink.surgery.plan import PrunePlan, require_plan
 
 State = dict[str, dict[str, Any]]
 
@@ -30,8 +30,13 @@ def transfer(optimizer: torch.optim.Optimizer, model: nn.Module, small: nn.Modul
         A new optimizer of the same class.
 
     Raises:
-        PlanMismatchError: The optimizer holds parameters that are not the model's.
+        PlanMismatchError: The optimizer holds parameters that are not the model's, or the plan is none.
+        ConfigError: The optimizer is none.
     """
+    require_plan(plan)
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        message = f"transfer takes the optimizer of the model before the cut, got {type(optimizer).__name__}"
+        raise ConfigError(message)
     names = {parameter: name for name, parameter in unwrap(model).named_parameters()}
     after = dict(unwrap(small).named_parameters())
     groups = []

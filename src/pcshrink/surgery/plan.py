@@ -90,7 +90,7 @@ class PrunePlan:
         """Read a plan from JSON text."""
         try:
             data = json.loads(text)
-        except json.JSONDecodeError as error:
+        except (json.JSONDecodeError, TypeError) as error:
             message = f"a plan must be JSON text: {error}"
             raise PlanMismatchError(message) from error
         if not isinstance(data, dict):
@@ -199,3 +199,15 @@ def make_plan(
         attributes=attributes,
         gates=tuple(compact_specs),
     )
+
+
+def require_plan(plan: object) -> PrunePlan:
+    """Give a plan back, and refuse what is none.
+
+    Raises:
+        PlanMismatchError: It is something else.
+    """
+    if not isinstance(plan, PrunePlan):
+        message = f"a plan is what shrinker.plan() or PrunePlan.from_json(text) gives, got {type(plan).__name__}"
+        raise PlanMismatchError(message)
+    return plan

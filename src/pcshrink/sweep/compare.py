@@ -10,7 +10,7 @@ from typing import Any
 from pcshrink.config import is_number
 from pcshrink.errors import ConfigError
 from pcshrink.methods.base import Method
-from pcshrink.methods.registry import method_class, method_names
+from pcshrink.sweep.choice import Choice, all_choices, read_choice
 from pcshrink.sweep.folder import open_sweep
 from pcshrink.sweep.plot import Point, tradeoff_svg
 from pcshrink.sweep.runner import Say, run_all
@@ -38,7 +38,7 @@ COLUMNS = (
 class _Entry:
     """One row to be: a method at a budget, or at its own knob (None), with a run for each seed."""
 
-    method: str
+    choice: Choice
     budget: float | None
     runs: Sequence[Run]
 
@@ -63,7 +63,8 @@ def compare(
     Args:
         recipe: What all runs share; its shrink section says what is limited and how it is counted.
         out: The folder for everything.
-        methods: Names of methods; all known ones by default. Those that take no budget run once, at their own knob.
+        methods: Names of methods, also with settings (``pcs+allocation=uniform``); by default all known ones and the
+            variants that they name. Those that take no budget run once, at their own knob.
         budgets: Shares of the dense network's cost.
         seeds: Runs of each, with seeds from the recipe's upwards.
         jobs: Runs at a time.
@@ -76,7 +77,7 @@ def compare(
         Interrupted: A signal came while the dense start was trained.
     """
     shrink_section(recipe, "compare")
-    chosen = {name: method_class(name) for name in methods or method_names()}
+    chosen = [read_choice(name) for name in dict.fromkeys(methods or all_choices())]
     _check_budgets(budgets)
     check_count("jobs", jobs)
     numbers = seeds_of(recipe, seeds)
@@ -97,22 +98,20 @@ def _check_budgets(budgets: Sequence[float]) -> None:
         raise ConfigError(message)
 
 
-def _plan(
-    recipe: Recipe, methods: dict[str, type[Method[Any]]], budgets: Sequence[float], numbers: range
-) -> list[_Entry]:
+def _plan(recipe: Recipe, chosen: Sequence[Choice], budgets: Sequence[float], numbers: range) -> list[_Entry]:
     entries = []
-    for name, method in methods.items():
-        for budget in dict.fromkeys(budgets) if method.takes_budget() else (None,):
-            label = f"{name}-{budget:g}" if budget is not None else name
-            entries.append(_Entry(name, budget, [_run(f"{label}-s{n}", recipe, name, budget, n) for n in numbers]))
+    for choice in chosen:
+        for budget in dict.fromkeys(budgets) if choice.method.takes_budget() else (None,):
+            label = f"{choice.label}-{budget:g}" if budget is not None else choice.label
+            entries.append(_Entry(choice, budget, [_run(f"{label}-s{n}", recipe, choice, budget, n) for n in numbers]))
     return entries
 
 
-def _run(label: str, recipe: Recipe, method: str, budget: float | None, seed: int) -> Run:
+def _run(label: str, recipe: Recipe, choice: Choice, budget: float | None, seed: int) -> Run:
     """A run; what a method cannot do is no mistake of the whole comparison."""
     try:
-        changed = with_method(with_budget(recipe, budget), method)
-        return Run(label, with_overrides(changed, [f"seed={seed}"]))
+        changed = with_method(with_budget(recipe, budget), choice.name)
+        return Run(label, with_overrides(changed, [f"seed={seed}", *choice.overrides]))
     except ConfigError as error:
         return Run(label, refused=str(error))
 
@@ -126,9 +125,9 @@ def _table(recipe: Recipe, entries: Sequence[_Entry], outcomes: Sequence[Outcome
         rows.append({"method": "dense", "epochs": epochs.dense or None} | dense)
     left = iter(outcomes)
     for entry in entries:
-        method = method_class(entry.method)
+        method = entry.choice.method
         facts = {
-            "method": entry.method, "budget": entry.budget, "epochs": epochs.total - epochs.dense,
+            "method": entry.choice.text, "budget": entry.budget, "epochs": epochs.total - epochs.dense,
             "teacher": "its own" if "teacher" in method.needs else teacher,
             "kind": "static" if method.static else "dynamic", "needs": _needs(method), "budget_by": method.budget_by,
         }  # fmt: skip

@@ -6,12 +6,12 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from pcshrink.common.child import own_command
 from pcshrink.sweep.folder import SweepFolder
 from pcshrink.sweep.runs import Outcome, Run, read_result
 from pcshrink.sweep.vary import check_count
@@ -124,7 +124,7 @@ class _Child:
 
     def __init__(self, folder: Path, jobs: int, sweep: SweepFolder) -> None:
         self.folder, self.began = folder, time.monotonic()
-        command = [sys.executable, "-m", "pcshrink", "train", str(folder / "recipe.yaml"), "--out", str(folder)]
+        command = [*own_command(), "train", str(folder / "recipe.yaml"), "--out", str(folder)]
         command += ["--resume", *(["--trust"] if sweep.trust else [])]
         threads = max(len(os.sched_getaffinity(0)) // jobs, 1) if hasattr(os, "sched_getaffinity") else 1
         environment = {"OMP_NUM_THREADS": str(threads)} | dict(os.environ)

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from pcshrink.budget.cost_model import LayerTimes
 from pcshrink.measure import profile
 
 
@@ -75,6 +76,7 @@ class Aim:
     runtime: str
     reached: float
     note: str
+    keep: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,7 @@ class Facts:
         size: As of the last epoch.
         cut: The end of the shrinking phase.
         aim: For a latency budget.
+        times: What the layers take, where it was measured.
     """
 
     dense: Dense | None = None
@@ -105,6 +108,7 @@ class Facts:
     size: Size | None = None
     cut: Cut | None = None
     aim: Aim | None = None
+    times: LayerTimes | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for the checkpoint."""
@@ -121,4 +125,5 @@ class Facts:
             size=Size(**data["size"]) if data["size"] else None,
             cut=Cut(**data["cut"]) if data["cut"] else None,
             aim=Aim(**data["aim"]) if data["aim"] else None,
+            times=LayerTimes(**data["times"]) if data["times"] else None,
         )

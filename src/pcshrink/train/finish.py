@@ -12,10 +12,13 @@ from torch import nn
 
 from pcshrink.artifact import save
 from pcshrink.budget.allocate import Limit
+from pcshrink.budget.config import BudgetConfig
 from pcshrink.errors import ShrinkError
 from pcshrink.measure import profile
+from pcshrink.measure.timing import Ratio
 from pcshrink.models.registry import resolve
 from pcshrink.proof.compact import compact
+from pcshrink.runtime.registry import RuntimeLike
 from pcshrink.surgery.cut import compose
 from pcshrink.surgery.fold import fold
 from pcshrink.surgery.gates import find_gates
@@ -28,6 +31,7 @@ from pcshrink.train.phases import Phases
 from pcshrink.train.result import Result
 from pcshrink.train.session import Session, blank_model, make_model
 from pcshrink.train.sync_norm import unsynchronise_
+from pcshrink.train.together import from_first
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +47,8 @@ def finish(session: Session, phases: Phases, folder: Path) -> Result:
     score = _score(final, session)
     dense = facts.dense.to_dict() if facts.dense is not None else {}
     result = Result(folder, folder / "model", dense, {}, asdict(facts.cut) if facts.cut is not None else None)
+    if session.data.taught:
+        result.measured = "disagreement"
     dynamic = session.shrinker is not None and not session.shrinker.method.static
     costs = _dynamic_costs(result, session, final) if dynamic else _costs(final, session.example)
     result.compact = costs | score.figures()
@@ -51,16 +57,19 @@ def finish(session: Session, phases: Phases, folder: Path) -> Result:
     if phases.limit is not None:
         reached = result.dynamic["madds"] if result.dynamic else _cost(phases.limit, final, session.example)
         result.budget = _reached(phases.limit, reached)
-    elif facts.aim is not None and session.fabric.is_global_zero:
+    elif facts.aim is not None and session.fabric.is_global_zero and session.settings.budget is not None:
+        measured = _latency_share(result, session, final, session.settings.budget)
         result.budget = {"metric": "latency", "convention": facts.aim.runtime, "limit": facts.aim.limit,
-                         "note": facts.aim.note} | _latency_share(session, final)  # fmt: skip
+                         "note": facts.aim.note} | measured  # fmt: skip
     if plan is not None:
         result.widths = {name: len(kept) for name, kept in plan.groups.items()}
-    if session.fabric.is_global_zero:
-        _measure(result, session, final)
-        _write(result, session, final, plan)
-    session.fabric.barrier()
+    from_first(session.fabric, lambda: _measure_and_write(result, session, final, plan))
     return result
+
+
+def _measure_and_write(result: Result, session: Session, final: nn.Module, plan: PrunePlan | None) -> None:
+    _measure(result, session, final)
+    _write(result, session, final, plan)
 
 
 def _dynamic_costs(result: Result, session: Session, final: nn.Module) -> dict[str, Any]:
@@ -116,34 +125,39 @@ def _costs(model: nn.Module, example: Any) -> dict[str, Any]:
     return asdict(Costs.of(model, example)) | {"gate_madds": profile(model, example).gate_madds}
 
 
-def _latency_share(session: Session, final: nn.Module) -> dict[str, Any]:
-    """What the finished network really takes of the dense one's time, measured side by side."""
-    from pcshrink.measure.latency import compare
-
-    budget = session.settings.budget
-    if budget is None:
-        return {}
+def _latency_share(result: Result, session: Session, final: nn.Module, budget: BudgetConfig) -> dict[str, Any]:
+    """What the finished network really takes of the dense one's time, where the budget asks for it."""
     dense = blank_model(session.recipe, session.data.num_classes).eval()
     example = session.example[:1].repeat_interleave(budget.batch, dim=0).cpu()
     models = {"dense": dense, "compact": copy.deepcopy(final).cpu()}
-    ratio = compare(models, example, budget.runtime, threads=budget.threads).ratio("compact", "dense")
+    ratio = _time(result, models, example, budget.runtime, budget.threads)
     return {"reached": ratio.value, "share": ratio.value, "low": ratio.low, "high": ratio.high}
 
 
 def _measure(result: Result, session: Session, final: nn.Module) -> None:
-    if not session.recipe.output.latency:
+    if not session.recipe.output.latency or "latency_ms" in result.compact:
         return
-    from pcshrink.measure.latency import compare
-
     dense = session.place(blank_model(session.recipe, session.data.num_classes)).eval()
     try:
-        timed = compare({"dense": dense, "compact": final}, session.example[:1], "eager")
+        _time(result, {"dense": dense, "compact": final}, session.example[:1], "eager", None)
     except ShrinkError as error:
         log.warning("latency was not measured: %s", error)
-        return
+
+
+def _time(
+    result: Result, models: dict[str, nn.Module], example: Any, runtime: RuntimeLike, threads: int | None
+) -> Ratio:
+    """Time both networks side by side, and keep the figures with where they were taken."""
+    from pcshrink.measure.latency import compare
+
+    timed = compare(models, example, runtime, threads=threads)
     for name, target in (("dense", result.dense), ("compact", result.compact)):
         timing = timed.results[name]
-        target |= {"latency_ms": timing.median_ms, "latency_low_ms": timing.low_ms, "latency_high_ms": timing.high_ms}
+        target |= {
+            "latency_ms": timing.median_ms, "latency_low_ms": timing.low_ms, "latency_high_ms": timing.high_ms,
+            "latency_runtime": timing.runtime, "latency_batch": timing.batch, "latency_threads": timing.threads,
+        }  # fmt: skip
+    return timed.ratio("compact", "dense")
 
 
 def _write(result: Result, session: Session, final: nn.Module, plan: PrunePlan | None) -> None:
@@ -152,14 +166,14 @@ def _write(result: Result, session: Session, final: nn.Module, plan: PrunePlan |
     metrics = {"error": result.compact["error"], "dense": result.dense, "compact": result.compact}
     path = save(
         result.model_dir, final, plan, _builder(recipe.model.name), builder_args=arguments,
-        input_shape=session.data.input_shape, metrics=metrics,
+        metrics=metrics, preprocessing=session.data.preprocessing,
     )  # fmt: skip
     result.files["model"] = str(path)
     if recipe.output.onnx:
         from pcshrink.export import export_onnx
 
         target = result.folder / "model.onnx"
-        export_onnx(final, session.example, target)
+        export_onnx(final, session.example, target, preprocessing=session.data.preprocessing)
         result.files["onnx"] = str(target)
     result.files |= {"metrics": str(result.folder / "metrics.jsonl"), "recipe": str(result.folder / "recipe.yaml")}
     result.files["result"] = str(result.save())

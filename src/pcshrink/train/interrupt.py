@@ -1,12 +1,15 @@
-"""Ctrl-C and SIGTERM: remembered, acted upon at the next step; a second one ends the process at once."""
+"""Ctrl-C and SIGTERM while a training runs: remembered, acted upon at the next step; a later one ends at once."""
 
 from __future__ import annotations
 
+import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
+from pcshrink.common.stop import SIGNALS, is_echo, note_signal
 from pcshrink.errors import ShrinkError
 
 
@@ -27,24 +30,36 @@ class StopFlag:
 
     def __init__(self) -> None:
         self.signum = 0
+        self._before: dict[int, Callable[[int, FrameType | None], Any] | int | None] = {}
 
     def _set(self, signum: int, frame: FrameType | None) -> None:
-        self.signum = signum
-        signal.signal(signum, signal.SIG_DFL)  # the next one is final
+        if not self.signum:
+            self.signum = signum
+            note_signal()
+        elif not is_echo():
+            self._give_up(signum, frame)
+
+    def _give_up(self, signum: int, frame: FrameType | None) -> None:
+        """A second one: do what would be done without us."""
+        before = self._before[signum]
+        if callable(before):
+            before(signum, frame)
+        else:
+            signal.signal(signum, before)
+            os.kill(os.getpid(), signum)
 
 
 @contextmanager
 def stop_flag() -> Iterator[StopFlag]:
     """Catch both signals for as long as the training runs."""
     flag = StopFlag()
-    before = {}
-    for signum in (signal.SIGINT, signal.SIGTERM):
+    for each in SIGNALS:
         try:
-            before[signum] = signal.signal(signum, flag._set)
+            flag._before[each] = signal.signal(each, flag._set)
         except ValueError:  # not in the main thread: whoever runs us handles signals
             break
     try:
         yield flag
     finally:
-        for signum, handler in before.items():
+        for signum, handler in flag._before.items():
             signal.signal(signum, handler)

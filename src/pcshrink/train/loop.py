@@ -40,15 +40,14 @@ class Loop:
         objective: The task loss.
         folder: Where checkpoints go.
         console: Who is told.
-        flag: Whether to stop.
         observer: Who records it.
     """
 
     def __init__(
-        self, session: Session, objective: Objective, folder: Path, console: Console, flag: StopFlag, observer: Observer
+        self, session: Session, objective: Objective, folder: Path, console: Console, observer: Observer
     ) -> None:
-        self.session, self.objective, self.console, self.flag = session, objective, console, flag
-        self.observer = observer
+        self.session, self.objective, self.console, self.observer = session, objective, console, observer
+        self.flag = StopFlag()
         self.recipe, self.fabric = session.recipe, session.fabric
         self.timetable = Timetable(self.recipe.epochs, self.recipe.optimizer)
         self.phases = Phases(session, objective, folder, self.timetable, console, observer)
@@ -95,25 +94,33 @@ class Loop:
 
     def save(self) -> None:
         """Write a checkpoint; all processes wait until it is there."""
-        if self.fabric.is_global_zero:
-            self.observer.flush()
-            self.checkpoints.save(self.step, self.state())
-        self.fabric.barrier()
+        from_first(self.fabric, self._write)
         self._saved_at = time.monotonic()
 
-    def run(self) -> None:
-        """Train to the end.
+    def _write(self) -> None:
+        self.observer.flush()
+        self.checkpoints.save(self.step, self.state())
 
-        Raises:
-            Interrupted: A signal came; a checkpoint was written.
-            DivergedError: The loss is not finite and stays so.
-        """
+    def begin(self) -> None:
+        """Everything before the first step, up to the first checkpoint."""
         self.console.start(self.epoch * self.batches + self.batch, self.timetable.total * self.batches)
         self.session.callbacks.on_start(self)
         if not self.resumed:
             self.observer.start()
             self.phases.enter(0)
             self.save()
+
+    def run(self, flag: StopFlag) -> None:
+        """Train to the end.
+
+        Args:
+            flag: Whether to stop.
+
+        Raises:
+            Interrupted: A signal came; a checkpoint was written.
+            DivergedError: The loss is not finite and stays so.
+        """
+        self.flag = flag
         while self.epoch < self.timetable.total:
             self._epoch()
 

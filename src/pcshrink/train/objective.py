@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pcshrink.data.source import derive_seed
+from pcshrink.train.notes import Notes
 from pcshrink.train.recipe.schema import DistillSection, TrainSection
 
 
@@ -48,9 +49,12 @@ class Objective:
     ) -> None:
         self.settings, self.distill, self.seed, self.precision = settings, distill, seed, precision
         self.teacher: nn.Module | None = None
+        self.notes: Notes | None = None
+        self._place = (0, 0)
 
     def prepare(self, images: Tensor, epoch: int, batch: int, rank: int) -> tuple[Tensor, Tensor | None, float]:
-        """Mix the images if mixup is on."""
+        """Remember which batch it is; mix the images if mixup is on."""
+        self._place = (epoch, batch)
         if not self.settings.mixup:
             return images, None, 1.0
         return mix(images, self.settings.mixup, self.seed, epoch, batch, rank)
@@ -63,23 +67,52 @@ class Objective:
             loss = own * loss + (1 - own) * F.cross_entropy(scores, labels[partner], label_smoothing=smoothing)
         if self.distill is None or self.teacher is None:
             return loss
-        with torch.no_grad(), self.precision():
-            taught = _wide(self.teacher(images))
         share = self.distill.weight
-        return (1 - share) * loss + share * _imitation(self.distill, _wide(scores), taught)
+        return (1 - share) * loss + share * imitation(
+            self.distill, _wide(scores), self._ask(self.teacher, images), labels
+        )
+
+    def _ask(self, teacher: nn.Module, images: Tensor) -> Tensor:
+        """The teacher's scores, from the notes where they are taken."""
+
+        def ask() -> Tensor:
+            with torch.no_grad(), self.precision():
+                return _wide(teacher(images))
+
+        return ask() if self.notes is None else self.notes.scores(*self._place, ask)
 
 
-def _imitation(distill: DistillSection, scores: Tensor, taught: Tensor) -> Tensor:
+def imitation(distill: DistillSection, scores: Tensor, taught: Tensor, labels: Tensor) -> Tensor:
+    """How far scores (B, classes) are from the teacher's."""
     if distill.loss == "mse":
         return F.mse_loss(scores, taught)
+    if distill.standardize:
+        scores, taught = _standardized(scores), _standardized(taught)
     heat = distill.temperature
-    gap = F.kl_div(
-        F.log_softmax(scores / heat, dim=-1),
-        F.log_softmax(taught / heat, dim=-1),
-        reduction="batchmean",
-        log_target=True,
-    )
-    return gap * heat**2
+    scores, taught = scores / heat, taught / heat
+    if distill.loss == "soft":
+        return _divergence(F.log_softmax(scores, dim=-1), F.log_softmax(taught, dim=-1)) * heat**2
+    label = F.one_hot(labels, scores.shape[-1]).bool()
+    hit = _divergence(_log_hit(scores, label), _log_hit(taught, label))
+    others = _divergence(*(F.log_softmax(x[~label].view(len(x), -1), dim=-1) for x in (scores, taught)))
+    return (distill.label_weight * hit + distill.others_weight * others) * heat**2
+
+
+def _log_hit(scores: Tensor, label: Tensor) -> Tensor:
+    """Log chances of the label's class and of all others together: (B, 2)."""
+    inside = scores[label].unsqueeze(1)
+    outside = scores[~label].view(len(scores), -1).logsumexp(dim=1, keepdim=True)
+    return F.log_softmax(torch.cat([inside, outside], dim=1), dim=1)
+
+
+def _divergence(chances: Tensor, wanted: Tensor) -> Tensor:
+    """Kullback-Leibler divergence of log chances, mean over the batch."""
+    return F.kl_div(chances, wanted, reduction="batchmean", log_target=True)
+
+
+def _standardized(scores: Tensor) -> Tensor:
+    deviation, mean = torch.std_mean(scores, dim=-1, keepdim=True)
+    return (scores - mean) / (deviation + 1e-7)
 
 
 def _wide(scores: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ from torch import nn
 
 from pcshrink.artifact import read
 from pcshrink.budget.allocate import CostTarget, Limit
-from pcshrink.budget.config import BudgetConfig
 from pcshrink.budget.cost_model import CostModel
+from pcshrink.budget.fixed import FixedWidths
 from pcshrink.errors import ConfigError
 from pcshrink.measure import profile
 from pcshrink.runtime.run import check_runtime
@@ -21,13 +22,16 @@ from pcshrink.train import reshape
 from pcshrink.train.checkpoint import save_state
 from pcshrink.train.console import Console
 from pcshrink.train.evaluate import Score, evaluate
-from pcshrink.train.facts import Aim, Costs, Cut, Dense, Facts, Size
+from pcshrink.train.facts import Costs, Cut, Dense, Facts, Size
 from pcshrink.train.measured import Gauge, MeasuredTarget
+from pcshrink.train.notes import Notes, check_repeating
 from pcshrink.train.objective import Objective
 from pcshrink.train.observe import Observer
 from pcshrink.train.session import Session, blank_model
 from pcshrink.train.teacher import call_teacher, check_teacher
+from pcshrink.train.timed import Stopwatch
 from pcshrink.train.timetable import Timetable
+from pcshrink.train.together import from_first
 
 
 class Phases:
@@ -49,7 +53,7 @@ class Phases:
         self.session, self.objective, self.timetable, self.console = session, objective, timetable, console
         self.observer = observer
         self.recipe, self.settings = session.recipe, session.recipe.shrink
-        self.dense_file = folder / "dense.safetensors"
+        self.folder, self.dense_file = folder, folder / "dense.safetensors"
         self.costs: CostModel | None = None
         self.gauge: Gauge | None = None
         self.facts = Facts()
@@ -104,6 +108,8 @@ class Phases:
         if self.settings is None or self.timetable.phase(0) != "dense":
             return
         check_teacher(self.session)
+        if self.recipe.distill is not None and self.recipe.distill.cache:
+            check_repeating(self.session.data.train)
         if self.settings.latency_budget is not None:
             check_runtime(self.settings.latency_budget.runtime)
         session = copy.copy(self.session)
@@ -118,6 +124,11 @@ class Phases:
                 shrinker.method.set_target(target)
             else:
                 shrinker.method.set_activity_target(MeasuredTarget(limit, Gauge(session)))
+        self._say_concerns(shrinker)
+
+    def _say_concerns(self, shrinker: Shrinker) -> None:
+        for concern in shrinker.method.concerns():
+            self.console.say(f"note: {concern}")
 
     def _attach(self) -> None:
         session, settings = self.session, self.session.settings
@@ -135,38 +146,26 @@ class Phases:
             limit = Limit.of(settings.cost_budget, shrinker, session.example)
             self.facts.limit = (limit.limit, limit.dense)
         self._measure(shrinker)
-        if settings.latency_budget is not None:
-            self._aim_at_latency(shrinker, settings.latency_budget)
         if settings.like is not None:
-            shrinker.aim(widths_like(settings.like))
+            self._aim_at(shrinker, widths_like(settings.like))
         self._call_teacher()
         session.prepare()
-        for concern in shrinker.method.concerns():
-            self.console.say(f"note: {concern}")
+        if self.timetable.phase(0) != "dense":  # otherwise they were said when that was rehearsed
+            self._say_concerns(shrinker)
         self.console.say(_attached_line(shrinker, self.facts.channels))
 
-    def _aim_at_latency(self, shrinker: Shrinker, budget: BudgetConfig) -> None:
-        """Measure which widths give the asked share of the dense network's time; rank 0 measures for all."""
-        from pcshrink.budget.latency import choose_widths
+    def _aim_at(self, shrinker: Shrinker, keep: Mapping[str, int]) -> None:
+        """Let the method arrive at these widths by the end of its phase, groups that are not named staying whole."""
+        shrinker.aim(keep)  # complains about widths that cannot be
+        self._hold_widths(shrinker)
 
-        session, chosen, share = self.session, None, budget.latency or 1.0
-        if session.fabric.is_global_zero:
-            self.console.say(f"measuring layers for a latency of {share:g} ({budget.runtime}) ...")
-            choice = choose_widths(
-                shrinker, session.example[:1].repeat_interleave(budget.batch, dim=0).cpu(), share,
-                runtime=budget.runtime, threads=budget.threads, align=shrinker.align,
-                min_channels=shrinker.config.min_channels,
-            )  # fmt: skip
-            chosen = (choice.keep, choice.reached, choice.note)
-        keep, reached, note = session.fabric.broadcast(chosen)
-        shrinker.aim(keep)
-        self.facts.aim = Aim(share, budget.runtime, reached, note)
-        self.console.say(f"widths for {reached:.3f} of the dense latency chosen" + (f"; {note}" if note else ""))
+    def _hold_widths(self, shrinker: Shrinker) -> None:
+        keep = {g.name: g.channels - g.k for g in shrinker.groups}
+        if sum(keep.values()) < self.facts.channels:
+            shrinker.method.set_target(FixedWidths(keep, self.facts.channels))
 
     def _keep_dense(self, model: nn.Module) -> None:
-        if self.session.fabric.is_global_zero:
-            save_state(self.dense_file, dict(model.state_dict()))
-        self.session.fabric.barrier()
+        from_first(self.session.fabric, lambda: save_state(self.dense_file, dict(model.state_dict())))
 
     def _cost_model(self, shrinker: Shrinker) -> CostModel:
         settings = self.session.settings
@@ -181,10 +180,18 @@ class Phases:
                 shrinker.method.set_activity_target(MeasuredTarget(self.limit, self.gauge))
             return
         self.costs = self._cost_model(shrinker)
+        settings = self.session.settings
+        watch = Stopwatch(self.session, self.facts, self.console, settings.budget)
+        if settings.latency_budget is not None or shrinker.method.priced_by == "latency":
+            self.costs.set_times(watch.times(shrinker))
         if shrinker.method.priced_by is not None:
             shrinker.method.set_prices(self.costs.prices(shrinker.method.priced_by))
         if self.limit is not None:
             shrinker.method.set_target(self._target(shrinker, self.limit, self.costs))
+        elif settings.latency_budget is not None:
+            shrinker.method.set_target(watch.target(shrinker, self.costs))
+        elif settings.like is not None:
+            self._hold_widths(shrinker)
 
     def _target(self, shrinker: Shrinker, limit: Limit, costs: CostModel) -> CostTarget:
         return CostTarget(limit, costs, shrinker.config, shrinker.align, self.session.settings.gates)
@@ -192,6 +199,12 @@ class Phases:
     def _call_teacher(self) -> None:
         if self.recipe.distill is not None:
             self.objective.teacher = call_teacher(self.session, self.recipe.distill, self.dense_file)
+            if self.recipe.distill.cache:
+                self.objective.notes = self._notes()
+
+    def _notes(self) -> Notes:
+        session = self.session
+        return Notes(self.folder, session.data.train, session.data.num_classes, session.fabric.global_rank)
 
     def before_step(self, place: float) -> None:
         """Make the gates more constant, if they are to be folded."""
@@ -245,6 +258,8 @@ class Phases:
     def _shrinking(self, shrinker: Shrinker, after: int) -> None:
         shrinker.method.after_epoch(self.timetable.through("shrink", after))
         if after == self.timetable.end("shrink"):
+            if shrinker.method.finish():
+                self.session.restart()
             if shrinker.method.static:
                 self._finish_shrinking(shrinker)
             return

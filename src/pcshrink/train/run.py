@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import datetime
 import hashlib
 import logging
 import os
@@ -14,15 +15,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 
+from pcshrink.artifact import read
+from pcshrink.common.allocator import keep_freed_memory
 from pcshrink.common.files import write_text
 from pcshrink.common.lock import sole_writer
+from pcshrink.common.preprocessing import Preprocessing
 from pcshrink.data import DATASETS, ImageData, load_dataset
 from pcshrink.data.source import derive_seed
 from pcshrink.errors import CheckpointError, ConfigError
+from pcshrink.models import usual_preprocessing
 from pcshrink.models.registry import resolve
 from pcshrink.runtime.registry import RUNTIMES
+from pcshrink.train.answers import answered
 from pcshrink.train.callbacks import Callback, Callbacks
 from pcshrink.train.checkpoint import Checkpoints
 from pcshrink.train.console import Console
@@ -34,12 +39,13 @@ from pcshrink.train.objective import Objective
 from pcshrink.train.observe import Observer
 from pcshrink.train.recipe.read import check_recipe, dump_recipe
 from pcshrink.train.recipe.schema import DataSection, Recipe, ShrinkSection
+from pcshrink.train.recipe.yaml_text import parse_yaml, read_yaml_text
 from pcshrink.train.result import Result
-from pcshrink.train.session import PRECISIONS, Session
-from pcshrink.train.together import from_first
+from pcshrink.train.session import PRECISIONS, Session, build_model, place
+from pcshrink.train.together import from_first, noticing_lost_peers, wait_together
 
 # What may change between two runs of the same recipe without changing its outcome.
-_FREE = {"output", "description"}
+_FREE: Any = {"output": True, "description": True, "train": {"timeout"}}
 
 
 def train(
@@ -69,18 +75,38 @@ def train(
         ConfigError: The recipe cannot work; nothing was trained.
         CheckpointError: There is a run in ``out`` already, or none of its checkpoints can be read.
         Interrupted: A signal came; a checkpoint was written.
+        PeerError: Another process is gone or does not answer; the last checkpoint is there.
     """
-    began, folder = time.monotonic(), Path(out)
+    began, folder = time.monotonic(), _checked(recipe, out, callbacks, loggers)
     _import_code(recipe, trust=trust)
     if recipe.train.threads is not None:
         torch.set_num_threads(recipe.train.threads)
-    fabric = _fabric(recipe)
-    with _held(folder, fabric):
+    keep_freed_memory()
+    world, patience = int(os.environ.get("WORLD_SIZE", "1")), recipe.train.timeout
+    with noticing_lost_peers(world, patience):
+        fabric = _fabric(recipe)
+    with noticing_lost_peers(world, patience), _held(folder, fabric):
         result = _train(recipe, folder, fabric, Callbacks(callbacks), loggers, resume=resume, quiet=quiet)
         result.seconds = time.monotonic() - began
         if fabric.is_global_zero:
             result.save()
     return result
+
+
+def _checked(recipe: Any, out: Any, callbacks: Sequence[Any], loggers: Sequence[Any]) -> Path:
+    """The folder, if everything is what it should be."""
+    if not isinstance(recipe, Recipe):
+        message = f"train takes a Recipe, which load_recipe(name or file) gives; got {type(recipe).__name__}"
+        raise ConfigError(message)
+    for kind, things in ((Callback, callbacks), (Logger, loggers)):
+        wrong = [thing for thing in things if not isinstance(thing, kind)]
+        if wrong:
+            message = f"each of {kind.__name__.lower()}s must be a {kind.__name__}, got {wrong[0]!r}"
+            raise ConfigError(message)
+    if not isinstance(out, (str, os.PathLike)) or not str(out):
+        message = f"out must be the path of a folder, got {out!r}"
+        raise ConfigError(message)
+    return Path(out)
 
 
 @contextlib.contextmanager
@@ -114,22 +140,27 @@ def _train(
     try:
         state = from_first(fabric, lambda: _earlier_state(folder, recipe, console, resume=resume))
         data = open_data(recipe, fabric)
-        if first:
-            write_text(folder / "recipe.yaml", dump_recipe(recipe))
-        fabric.barrier()
-        with stop_flag() as flag:
-            session = Session(recipe, data, fabric, callbacks)
-            observer = Observer(session, folder, loggers)
-            torch.manual_seed(derive_seed(recipe.seed, fabric.global_rank, "training"))
-            objective = Objective(recipe.train, recipe.distill, recipe.seed, fabric.autocast)
-            loop = Loop(session, objective, folder, console, flag, observer)
-            if state is not None:
-                loop.load(state)
-                console.say(f"going on at epoch {loop.epoch + 1}, step {loop.step}")
-            else:
-                console.rewind(0)
-            loop.run()
-        return finish(session, loop.phases, folder)
+        for note in data.notes:
+            console.say(f"note: {note}")
+        from_first(fabric, lambda: write_text(folder / "recipe.yaml", dump_recipe(recipe)))
+        data = answered(data, folder, fabric, lambda: place(build_model(recipe, data.num_classes)[0], recipe, fabric))
+        session = Session(recipe, data, fabric, callbacks)
+        observer = Observer(session, folder, loggers)
+        torch.manual_seed(derive_seed(recipe.seed, fabric.global_rank, "training"))
+        objective = Objective(recipe.train, recipe.distill, recipe.seed, fabric.autocast)
+        loop = Loop(session, objective, folder, console, observer)
+        if state is not None:
+            loop.load(state)
+            console.say(f"going on at epoch {loop.epoch + 1}, step {loop.step}")
+        else:
+            console.rewind(0)
+        loop.begin()
+        with stop_flag() as flag:  # before and after it there is nothing to lose
+            loop.run(flag)
+        result = finish(session, loop.phases, folder)
+        if objective.notes is not None:
+            objective.notes.discard()
+        return result
     finally:
         console.close()
         if observer is not None:
@@ -153,18 +184,22 @@ def _import_code(recipe: Recipe, *, trust: bool) -> None:
 
 def _fabric(recipe: Recipe) -> Any:
     from lightning.fabric import Fabric
+    from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
     from lightning.fabric.strategies.ddp import DDPStrategy
 
-    for name in ("lightning.fabric", "lightning"):
+    for name in ("lightning.fabric", "lightning.pytorch", "lightning"):
         logging.getLogger(name).setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module=r"lightning\..*")
     settings, world = recipe.train, int(os.environ.get("WORLD_SIZE", "1"))
-    strategy: Any = DDPStrategy() if world > 1 else "auto"
+    patience = datetime.timedelta(minutes=settings.timeout)
+    strategy: Any = DDPStrategy(timeout=patience) if world > 1 else "auto"
+    # What torchrun sets in the environment of each process; other launchers can set the same.
+    plugins: Any = [TorchElasticEnvironment()] if world > 1 else None
     local = int(os.environ.get("LOCAL_WORLD_SIZE", str(world)))
     try:
         fabric = Fabric(
             accelerator=settings.accelerator if settings.accelerator != "auto" else _accelerator(),
-            devices=local, num_nodes=max(world // local, 1), strategy=strategy,
+            devices=local, num_nodes=max(world // local, 1), strategy=strategy, plugins=plugins,
             precision=PRECISIONS[settings.precision],  # type: ignore[arg-type]
         )  # fmt: skip
     except (ValueError, RuntimeError, TypeError) as error:
@@ -172,6 +207,8 @@ def _fabric(recipe: Recipe) -> Any:
         message = f"train.accelerator {settings.accelerator} with train.precision {settings.precision}: {reason}"
         raise ConfigError(message) from error
     fabric.launch()
+    if world > 1:
+        wait_together(settings.timeout)
     return fabric
 
 
@@ -181,15 +218,23 @@ def _accelerator() -> str:
 
 def open_data(recipe: Recipe, fabric: Any) -> ImageData:
     """The data of a recipe for this process."""
+    views = recipe.distill.cache if recipe.distill is not None else 0
     return open_section(
-        recipe.data, recipe.seed, recipe.train.channels_last,
+        recipe.data, recipe.seed, recipe.train.channels_last, views, preprocessing=_preprocessing(recipe),
         rank=fabric.global_rank, world_size=fabric.world_size, device=fabric.device,
     )  # fmt: skip
 
 
-def open_section(section: DataSection, seed: int, channels_last: bool, **place: Any) -> ImageData:
+def _preprocessing(recipe: Recipe) -> Preprocessing:
+    """What the recipe's network is used to see: as it was saved, or as its authors say."""
+    start = recipe.model.start
+    saved = read(start).preprocessing if start is not None else None
+    return saved or usual_preprocessing(recipe.model.name)
+
+
+def open_section(section: DataSection, seed: int, channels_last: bool, views: int = 0, **place: Any) -> ImageData:
     """A data set as a recipe's section describes it."""
-    config = dataclasses.replace(section.settings, seed=seed, channels_last=channels_last)
+    config = dataclasses.replace(section.settings, seed=seed, channels_last=channels_last, views=views)
     return load_dataset(section.name, section.root, config, **place)
 
 
@@ -205,7 +250,7 @@ def _settle_alignment(recipe: Recipe, earlier: Path | None, fabric: Any) -> Reci
 def _alignment(shrink: ShrinkSection, earlier: Path | None) -> int:
     before = earlier / "recipe.yaml" if earlier is not None else None
     if before is not None and before.is_file():
-        old = check_recipe(yaml.safe_load(before.read_text(encoding="utf-8")), str(before)).shrink
+        old = check_recipe(parse_yaml(read_yaml_text(before), str(before)), str(before)).shrink
         if old is not None and old.settings.align != "auto":
             return old.settings.align
     from pcshrink.measure.widths import measure_alignment

@@ -15,6 +15,7 @@ from pcshrink.artifact import load, read
 from pcshrink.config import MethodConfig
 from pcshrink.data import ImageData
 from pcshrink.errors import CheckpointError, ConfigError
+from pcshrink.methods.prepared import mark_of, rebuild
 from pcshrink.models import create
 from pcshrink.shrinker import Shrinker, attach_
 from pcshrink.surgery.cut import apply_plan, compose
@@ -24,6 +25,7 @@ from pcshrink.surgery.memory import optimizer_state, set_optimizer_state
 from pcshrink.surgery.plan import PrunePlan
 from pcshrink.train.average import Average
 from pcshrink.train.callbacks import Callback
+from pcshrink.train.evaluate import check_fit
 from pcshrink.train.optim import make_optimizer
 from pcshrink.train.recipe.schema import Recipe, ShrinkSection
 from pcshrink.train.sync_norm import synchronise_, unsynchronise_
@@ -50,11 +52,13 @@ class Session:
     def __init__(self, recipe: Recipe, data: ImageData, fabric: Any, callbacks: Callback | None = None) -> None:
         self.recipe, self.data, self.fabric = recipe, data, fabric
         self.callbacks = callbacks or Callback()
-        self.dtype = torch.float64 if recipe.train.precision == "fp64" else torch.float32
+        self.dtype = dtype_of(recipe)
         example = torch.randn(2, *data.input_shape, generator=torch.Generator().manual_seed(1))
         self.example = example.to(fabric.device, self.dtype)
         model, self.cut = build_model(recipe, data.num_classes)
+        self._prepared = mark_of(model)
         self.model = self.place(model)
+        check_fit(self.model, data)
         self.wrapped: Any = None
         self.optimizer: torch.optim.Optimizer
         self.stepper: Any = None
@@ -65,9 +69,7 @@ class Session:
 
     def place(self, model: nn.Module) -> nn.Module:
         """Bring a model to where and how this run computes."""
-        if self.recipe.train.channels_last:
-            model.to(memory_format=torch.channels_last)
-        return model.to(self.fabric.device, self.dtype)
+        return place(model, self.recipe, self.fabric)
 
     @property
     def best(self) -> nn.Module:
@@ -163,7 +165,8 @@ class Session:
 
     def load(self, state: dict[str, Any]) -> None:
         """Become what ``state`` was taken from."""
-        self.model = self.place(blank_model(self.recipe, self.data.num_classes))
+        model = blank_model(self.recipe, self.data.num_classes)
+        self.model = self.place(model if self._prepared is None else rebuild(model, self._prepared))
         self.shrinker = self.average = self.cut = self.mask = None
         if state["stage"] != "dense":
             self.attach()
@@ -189,6 +192,18 @@ class Session:
     def add_cut(self, plan: PrunePlan) -> None:
         """Remember a cut."""
         self.cut = plan if self.cut is None else compose(self.cut, plan)
+
+
+def dtype_of(recipe: Recipe) -> torch.dtype:
+    """The precision of the weights."""
+    return torch.float64 if recipe.train.precision == "fp64" else torch.float32
+
+
+def place(model: nn.Module, recipe: Recipe, fabric: Any) -> nn.Module:
+    """Bring a model to where and how a run of this recipe computes."""
+    if recipe.train.channels_last:
+        model.to(memory_format=torch.channels_last)
+    return model.to(fabric.device, dtype_of(recipe))
 
 
 def build_model(recipe: Recipe, num_classes: int) -> tuple[nn.Module, PrunePlan | None]:
@@ -222,12 +237,15 @@ def blank_model(recipe: Recipe, num_classes: int) -> nn.Module:
 def make_model(
     name: str, args: dict[str, Any], num_classes: int, *, pretrained: bool = False
 ) -> tuple[nn.Module, dict[str, Any]]:
-    """A model by name with an output for each class, and the arguments it was made with."""
-    arguments = {"num_classes": num_classes, **args}
+    """A model by name with an output for each class, and the arguments it was made with.
+
+    Without classes (images that the network itself is to label) it has the outputs it has by default.
+    """
+    arguments = {"num_classes": num_classes, **args} if num_classes else dict(args)
     try:
         return create(name, pretrained=pretrained, **arguments), arguments
     except ConfigError as error:
-        own_code = ":" in name and name.partition(":")[0] not in ("pcshrink", "torchvision", "timm")
+        own_code = ":" in name and name.partition(":")[0] not in ("pcshrink", "torchvision", "timm", "transformers")
         if not own_code or "num_classes" not in str(error):
             raise
     return create(name, pretrained=pretrained, **args), dict(args)

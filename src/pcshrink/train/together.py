@@ -1,13 +1,86 @@
-"""Several processes as one: the first owns the files and tells the others what is in them."""
+"""Several processes as one: the first owns the files and tells the others what is in them; lost ones are noticed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import datetime
+import re
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, cast
 
+import torch
+import torch.distributed as dist
+
 from pcshrink.errors import ShrinkError
+from pcshrink.graph.model import first_line
 
 T = TypeVar("T")
+_ABOUT_PEERS = re.compile(r"gloo|NCCL|TCPStore|connect|Broken pipe|timed? ?out|clients joined", re.IGNORECASE)
+
+
+class PeerError(ShrinkError, RuntimeError):
+    """Another process of the run is gone, or does not answer."""
+
+
+class _Waiting:
+    """Those who wait while the first process works alone: measuring, saving, exporting."""
+
+    group: Any = None
+    seconds = 0.0
+
+
+def wait_together(minutes: float) -> None:
+    """Open a second group of all processes for the times when the first one works alone; all must call it."""
+    _Waiting.seconds = 60 * minutes
+    _Waiting.group = dist.new_group(backend="gloo", timeout=datetime.timedelta(minutes=minutes))
+
+
+@contextlib.contextmanager
+def _telling_others() -> Iterator[None]:
+    """In the first process: tell the others now and then that it still works, and when it is done."""
+    done = threading.Event()
+
+    def tell() -> None:
+        with contextlib.suppress(RuntimeError):  # the last word in the main thread fails as well, and says so
+            while not done.wait(_Waiting.seconds / 4):
+                _say_working(still=True)
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        done.set()
+        teller.join()
+    _say_working(still=False)
+
+
+def _say_working(*, still: bool) -> bool:
+    """From the first process to all: whether it works on."""
+    word = torch.tensor([still], dtype=torch.uint8)
+    dist.broadcast(word, src=0, group=_Waiting.group)
+    return bool(word)
+
+
+@contextlib.contextmanager
+def noticing_lost_peers(world_size: int, minutes: float) -> Iterator[None]:
+    """Say in one line what torch says in pages when a process is gone, stopped or cut off.
+
+    Raises:
+        PeerError: One of them is.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        own = isinstance(error, ShrinkError)
+        if world_size == 1 or own or not (isinstance(error, dist.DistError) or _ABOUT_PEERS.search(str(error))):
+            raise
+        message = (
+            f"another process of this run is gone or did not answer for {minutes:g} minutes (train.timeout): "
+            f"{first_line(error)[:200]}; start all of them again"
+        )
+        raise PeerError(message) from error
 
 
 def from_first(fabric: Any, work: Callable[[], T]) -> T:
@@ -20,11 +93,17 @@ def from_first(fabric: Any, work: Callable[[], T]) -> T:
     given: T | None = None
     problem: ShrinkError | None = None
     if fabric.is_global_zero:
-        try:
-            given = work()
-        except ShrinkError as error:
-            problem = error
-    given, kind, text = fabric.broadcast((given, type(problem), str(problem)))
+        with _telling_others():
+            try:
+                given = work()
+            except ShrinkError as error:
+                problem = error
+    else:
+        while _say_working(still=False):
+            pass
+    said = [(given, type(problem), str(problem))]
+    dist.broadcast_object_list(said, src=0, group=_Waiting.group)
+    given, kind, text = said[0]
     if issubclass(kind, ShrinkError):
         raise kind(text) from problem
     return cast(T, given)

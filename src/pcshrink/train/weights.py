@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
 
 from torch import nn
 
-from pcshrink.artifact import load_weights
+from pcshrink.artifact.state_dicts import open_weights
 from pcshrink.errors import CheckpointError
 
 
@@ -16,14 +17,14 @@ def load_weights_(model: nn.Module, path: Path) -> None:
     Raises:
         CheckpointError: The file is missing or damaged, or its tensors do not fit the model.
     """
-    state = load_weights(path)
+    state = open_weights(path)
     own = model.state_dict()
     missing = [name for name in own if name not in state and not name.endswith("num_batches_tracked")]
     foreign = [name for name in state if name not in own]
     if missing or foreign:
         message = (
             f"{path} does not fit the model {type(model).__name__}: {len(missing)} of its tensors are missing "
-            f"({', '.join(missing[:3]) or 'none'}), {len(foreign)} are unknown ({', '.join(foreign[:3]) or 'none'})"
+            f"({', '.join(missing[:3]) or 'none'}), {len(foreign)} are unknown ({_with_nearest(foreign[:3], missing)})"
         )
         raise CheckpointError(message)
     for name, tensor in state.items():
@@ -32,3 +33,9 @@ def load_weights_(model: nn.Module, path: Path) -> None:
             message = f"{path} does not fit the model: {name!r} has shape {got}, the model wants {wanted}"
             raise CheckpointError(message)
     model.load_state_dict(state, strict=False)
+
+
+def _with_nearest(foreign: list[str], missing: list[str]) -> str:
+    """Names that the model does not know, each with the missing one that is most like it."""
+    near = {name: difflib.get_close_matches(name, missing, n=1, cutoff=0.5) for name in foreign}
+    return ", ".join(f"{name}, perhaps {n[0]}" if n else name for name, n in near.items()) or "none"

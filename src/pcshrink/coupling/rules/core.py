@@ -54,6 +54,9 @@ class Call:
                 self.ledger.pin(channels.units, reason)
 
 
+# What modules call the number of groups of a grouped convolution (timm's blurring layers: channels).
+GROUP_COUNTS = ("groups", "channels", "num_channels", "dim")
+
 Rule = Callable[[Call], Any]
 RULES: dict[str, Rule] = {}
 
@@ -152,8 +155,9 @@ def _grouped(
         ledger.tie(writes.reshape(groups, -1), inside[:, :1], fixed)
         if w_in is not None:
             ledger.pin(w_in.units, "channels inside a group stay")
-        if isinstance(call.attributes.get("groups"), int):
-            call.ledger.fixes.append(AttributeFix(call.op.module, "groups", inside[:, 0]))
+        for name in GROUP_COUNTS:
+            if type(call.attributes.get(name)) is int and call.attributes[name] == groups:
+                call.ledger.fixes.append(AttributeFix(call.op.module, name, inside[:, 0]))
         return writes
     ledger.tie(reads.reshape(groups, size_in), reads.reshape(groups, size_in)[:1], fixed)
     ledger.tie(writes.reshape(groups, -1), writes.reshape(groups, -1)[:1], fixed)

@@ -31,7 +31,8 @@ def free_axis(call: Call, units: Ids, varying: list[int]) -> tuple[int, bool]:
                 call.ledger.fixes.append(AttributeFix(call.op.module, name, first))
                 return axis, True
         for name, number in call.attributes.items():
-            if type(number) is int and units.shape[varying[-1]] == number and HEAD_SIZE.match(name):
+            # queries, keys and values of a head may lie side by side
+            if type(number) is int and units.shape[varying[-1]] in (number, 3 * number) and HEAD_SIZE.match(name):
                 return varying[-2], True
     return varying[-1], False
 

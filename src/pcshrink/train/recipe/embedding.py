@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import typing
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -16,7 +17,7 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from pcshrink.train.recipe.section import Section
+from pcshrink.train.recipe.section import Section, refuse_truth
 
 T = TypeVar("T")
 
@@ -47,17 +48,18 @@ class Embedding(Section):
         plain.pop("settings")
         settings: Any = getattr(self, "settings")  # noqa: B009 - each section declares its own type
         dumped = TypeAdapter(type(settings)).dump_python(settings, mode="json")
-        return plain | {name: dumped[name] for name in _offered(type(settings))}
+        return plain | {name: dumped[name] for name in offered(type(settings))}
 
 
-def _offered(config: type[Any]) -> list[str]:
+def offered(config: type[Any]) -> list[str]:
     """The settings that a recipe may give; a run finds the others by itself."""
     return [f.name for f in dataclasses.fields(config) if f.metadata.get("recipe", True)]
 
 
 def _build(config: type[T], values: Mapping[str, Any], section: list[str]) -> T:
     """An object of a library class from plain data; every wrong key is named by its path."""
-    known = _offered(config)
+    known = offered(config)
+    hints = typing.get_type_hints(config)
     wrong = []
     for key, value in values.items():
         if key not in known:
@@ -65,6 +67,12 @@ def _build(config: type[T], values: Mapping[str, Any], section: list[str]) -> T:
             names = ", ".join(n for n in (*section, *known) if n != "settings")
             hint = f"did you mean {near[0]!r}?" if near else f"known are {names}"
             problem = PydanticCustomError("unknown_key", "unknown key; {hint}", {"hint": hint})
+            wrong.append(InitErrorDetails(type=problem, loc=(str(key),), input=value))
+            continue
+        try:
+            refuse_truth(value, hints[key])
+        except ValueError as error:
+            problem = PydanticCustomError("truth_value", "{text}", {"text": str(error)})
             wrong.append(InitErrorDetails(type=problem, loc=(str(key),), input=value))
     if wrong:
         raise ValidationError.from_exception_data(config.__name__, wrong)

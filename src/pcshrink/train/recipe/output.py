@@ -10,12 +10,12 @@ class OutputSection(Section):
 
     Attributes:
         checkpoint_minutes: Longest time between two checkpoints; one is also written after each epoch.
-        checkpoint_steps: Also write one every so many steps.
-        eval_every: Evaluate every so many epochs (and at the end of each phase).
+        checkpoint_steps: Steps between two further checkpoints.
+        eval_every: Epochs between two evaluations; the end of each phase is always evaluated.
         tensorboard: Write TensorBoard event files as well as JSON lines.
         wandb: Log to Weights & Biases; set it up by its own variables (WANDB_PROJECT, WANDB_MODE, ...).
         mlflow: Log to MLflow; set it up by its own variables (MLFLOW_TRACKING_URI, ...).
-        report: Refresh ``report.html`` every so many epochs; 0 writes it only at the end.
+        report: Epochs after which ``report.html`` is written again; 0 writes it only at the end.
         onnx: Export the compact network.
         latency: Measure dense and compact latency at the end.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import os
 import re
 from collections.abc import Iterable, Mapping
 from importlib import resources
@@ -14,7 +15,9 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from pcshrink.errors import ConfigError
+from pcshrink.methods.registry import import_method
 from pcshrink.train.recipe.schema import Recipe
+from pcshrink.train.recipe.yaml_text import parse_yaml, read_yaml_text
 
 _MOST_PROBLEMS = 5
 
@@ -32,12 +35,13 @@ def recipe_text(name: str) -> str:
     return resources.files("pcshrink.train.recipe").joinpath(f"{name}.yaml").read_text(encoding="utf-8")
 
 
-def load_recipe(source: str | Path, overrides: Iterable[str] = ()) -> Recipe:
+def load_recipe(source: str | Path, overrides: Iterable[str] = (), *, trust: bool = False) -> Recipe:
     """Read a recipe from a YAML file or by the name of a built-in one.
 
     Args:
         source: Path of a YAML file, or a name that ``recipe_names`` lists.
         overrides: ``section.key=value`` texts; the value is read as YAML.
+        trust: Import a method of the user's own (``package.module:Class``), which has settings of its own to check.
 
     Raises:
         ConfigError: There is no such recipe, or it says something that cannot be.
@@ -46,23 +50,27 @@ def load_recipe(source: str | Path, overrides: Iterable[str] = ()) -> Recipe:
         >>> load_recipe("digits", ["epochs.shrink=3"]).epochs.shrink
         3
     """
+    if not isinstance(source, (str, os.PathLike)):
+        message = f"a recipe is given by its name or file, got {source!r}"
+        raise ConfigError(message)
+    if isinstance(overrides, str) or not isinstance(overrides, Iterable):
+        message = f"overrides must be a list such as ['epochs.shrink=3'], got {overrides!r}"
+        raise ConfigError(message)
     path = Path(source)
     if str(source) in recipe_names():
         text, where = recipe_text(str(source)), f"recipe {source}"
     elif path.is_file():
-        text, where = _read(path), str(path)
+        text, where = read_yaml_text(path), str(path)
     else:
         raise ConfigError(_no_such(str(source)))
-    try:
-        content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        message = f"{where} is not valid YAML: {' '.join(str(error).split())}"
-        raise ConfigError(message) from error
+    content = parse_yaml(text, where)
     if not isinstance(content, dict):
-        message = f"{where} must hold sections such as model, data and epochs; got {type(content).__name__}"
-        raise ConfigError(message)
+        return check_recipe(content, where)  # which says what is wrong
     for override in overrides:
         override_(content, override)
+    shrink = content.get("shrink")
+    if isinstance(shrink, dict) and isinstance(shrink.get("method"), str):
+        import_method(shrink["method"], trust=trust)
     return check_recipe(content, where)
 
 
@@ -72,6 +80,9 @@ def check_recipe(content: Mapping[str, Any], where: str = "recipe") -> Recipe:
     Raises:
         ConfigError: With the path of each wrong key and a hint.
     """
+    if not isinstance(content, Mapping):
+        message = f"{where} must hold sections such as model, data and epochs; got {type(content).__name__}"
+        raise ConfigError(message)
     try:
         return Recipe.model_validate(dict(content))
     except ValidationError as error:
@@ -93,14 +104,6 @@ def _no_such(name: str) -> str:
     return f"there is no {kind} {name!r}; {hint}"
 
 
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        message = f"cannot read the recipe {path}: {error}"
-        raise ConfigError(message) from error
-
-
 def override_(content: dict[str, Any], override: str) -> None:
     """Change one value of plain recipe data; ``section.key=value``, the value read as YAML.
 
@@ -111,11 +114,7 @@ def override_(content: dict[str, Any], override: str) -> None:
     if not equals or not key.strip():
         message = f"--set wants section.key=value, got {override!r}; for example --set epochs.shrink=10"
         raise ConfigError(message)
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        message = f"--set {key}: {text!r} is not a valid value"
-        raise ConfigError(message) from error
+    value = parse_yaml(text, f"--set {key}: {text!r}")
     # YAML 1.1 reads 1e-4 as a text; everybody else reads a number.
     if isinstance(value, str) and _is_number(value):
         value = float(value)

@@ -143,6 +143,7 @@ class TrainSection(Section):
         accelerator: What to run on; ``auto`` takes a GPU where there is one.
         sync_norm: Share batch-norm statistics between processes, so that several give what one gives.
         threads: Threads on a CPU; torch decides by default. Small networks are quickest with 1.
+        timeout: Minutes that a process waits for a sign of life of the others before it takes them for lost.
     """
 
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -154,6 +155,7 @@ class TrainSection(Section):
     accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     sync_norm: bool = True
     threads: AtLeastOne | None = None
+    timeout: Positive = 5.0
 
 
 class ShrinkSection(Embedding):
@@ -165,7 +167,7 @@ class ShrinkSection(Embedding):
         like: A finished run or a saved network whose widths to take.
         gates: What becomes of the gates in the end: kept, or folded into the layers by making them constant during
             the first half of the settling phase.
-        compact_every: Cut dead channels out every so many epochs while training; 0 cuts once, at the end.
+        compact_every: Epochs of shrinking after which dead channels are cut out; 0 cuts once, at the end.
         settings: The other keys: those of the method.
     """
 
@@ -222,18 +224,37 @@ class DistillSection(Section):
         teacher: ``dense`` is the network itself before it shrinks; anything else names a model as in ``model``.
         args: Passed on to that model.
         weights: The teacher's state dict, for a named model.
-        loss: Mean squared difference of the scores, or cross entropy with softened targets.
+        pretrained: Take the library's own weights, for a named model.
+        loss: Mean squared difference of the scores; cross entropy with softened targets; or that taken apart into the
+            label's class and the others (``dkd``), which then weigh ``label_weight`` and ``others_weight``.
         weight: Share of this loss; the rest is the ordinary one.
-        temperature: For ``soft``.
+        temperature: For ``soft`` and ``dkd``.
+        standardize: Bring the scores of each image to mean 0 and deviation 1 first, so that only their pattern is
+            taught; for ``soft`` and ``dkd``.
+        label_weight: For ``dkd``.
+        others_weight: For ``dkd``.
+        cache: Keep the teacher's scores for this many views of every image and show no others, so that teaching costs
+            little more than plain training; 0: ask the teacher every time.
     """
 
     teacher: str = "dense"
     args: dict[str, Any] = Field(default_factory=dict)
     weights: Path | None = None
     pretrained: bool = False
-    loss: Literal["mse", "soft"] = "mse"
+    loss: Literal["mse", "soft", "dkd"] = "mse"
     weight: Share = 0.5
     temperature: Positive = 4.0
+    standardize: bool = False
+    label_weight: Annotated[float, Field(ge=0)] = 1.0
+    others_weight: Annotated[float, Field(ge=0)] = 8.0
+    cache: Count = 0
+
+    @model_validator(mode="after")
+    def _scores_fit(self) -> DistillSection:
+        if self.standardize and self.loss == "mse":
+            message = "standardize has no effect on loss: mse; choose soft or dkd"
+            raise ValueError(message)
+        return self
 
 
 class Recipe(Section):
@@ -265,6 +286,10 @@ class Recipe(Section):
              "distill.teacher: dense has learned nothing; set epochs.dense, model.weights or model.pretrained"),
             (distill is not None and not from_dense and distill.weights is None and not distill.pretrained,
              "distill.teacher needs distill.weights or distill.pretrained: true, unless it is dense"),
+            (distill is not None and distill.cache and self.train.mixup,
+             "distill.cache keeps scores of single images, and train.mixup mixes them; turn one off"),
+            (distill is not None and distill.loss == "dkd" and self.train.mixup,
+             "distill.loss: dkd needs one label for each image, and train.mixup gives two; turn one off"),
             (shrink is not None and self.model.start is not None,
              "model.start is trained on as it is; remove the shrink section, or start from dense weights"),
             (shrink is not None and not epochs.shrink,

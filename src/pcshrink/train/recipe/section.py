@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import typing
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Ratio = Annotated[float, Field(gt=0, lt=1)]
@@ -14,6 +15,24 @@ AtLeastOne = Annotated[int, Field(ge=1)]
 
 
 class Section(BaseModel):
-    """Base of all sections: unknown keys are an error, values never change."""
+    """Base of all sections: unknown keys are an error, numbers are finite, values never change."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _numbers_are_numbers(cls, value: Any, info: ValidationInfo) -> Any:
+        refuse_truth(value, cls.model_fields[str(info.field_name)].annotation)
+        return value
+
+
+def refuse_truth(value: Any, annotation: Any) -> None:
+    """Refuse yes, no, on and off, which YAML reads as truth values, where a number is wanted.
+
+    Raises:
+        ValueError: It is one.
+    """
+    kinds = set(typing.get_args(annotation) or (annotation,))
+    if isinstance(value, bool) and kinds & {int, float} and bool not in kinds:
+        message = f"must be a number, got the truth value {value}"
+        raise ValueError(message)

@@ -1,0 +1,1 @@
+"""Small bridges to other libraries; each module needs the library it is named after, and nothing imports them here."""

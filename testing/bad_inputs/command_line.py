@@ -1,0 +1,185 @@
+"""Mistakes on the command line."""
+
+from __future__ import annotations
+
+from testing.bad_inputs.case import Case, cases, command
+
+LINES = """
+nonsense
+train
+train nope
+train digts
+train {file}
+train {empty}
+train missing.yaml
+train digits --nonsense
+train digits --set
+train digits --set epochs
+train digits --set =3
+train digits --set epochs.shrink
+train digits --set epochs.shrnk=3
+train digits --set epochs=3 --out {new}
+train digits --set model=3 --out {new}
+train digits --set nope.key=1 --out {new}
+train digits --set "epochs.shrink=[" --out {new}
+train digits --set optimizer.lr=fast --out {new}
+train digits --set model.name.inner=3 --out {new}
+train digits --devices 0
+train digits --devices many
+train digits --out {file}
+train digits --out {file}/inside
+train digits --out ""
+train digits --out {new} --resume
+train digits --out /proc/nothing/here
+train digits --set data.root={images} --out {new}
+train digits --set data.name=mnist --out {new}
+train digits --set data.name=folder --out {new}
+train digits --set data.batch_size=5000 --out {new}
+train digits --set model.name=resnet2 --out {new}
+train digits --set model.name=timm:resnet1 --out {new}
+train digits --set model.name=torchvision:resnet1 --out {new}
+train digits --set model.name=os:getcwd --out {new}
+train digits --set model.name=os:getcwd --trust --out {new}
+train digits --set model.name=nowhere.nothing:make --trust --out {new}
+train digits --set model.name=pcshrink.models:nothing --trust --out {new}
+train digits --set model.weights=missing.pt --out {new}
+train digits --set model.weights={file} --out {new}
+train cifar10-resnet20-dense --set model.start={empty} --set data.name=digits --set data.root=null --out {new}
+train digits --set model.pretrained=true --out {new}
+train digits --set shrink.budget=null --set shrink.like={empty} --out {new}
+train digits --set shrink.align=999 --out {new}
+train digits --set output.nope=1 --out {new}
+train folder --set data.root={empty} --set model.pretrained=false --out {new}
+train folder --set data.root=missing --set model.pretrained=false --out {new}
+demo --out {file}
+demo --nope
+recipes nope
+recipes digits extra
+eval
+eval missing
+eval {empty}
+eval {file}
+eval {saved}
+eval {saved} --data mnist
+eval {saved} --data cifar10
+eval {saved} --data cifar10 --root {empty}
+eval {saved} --data folder
+eval {saved} --data folder --root missing
+eval {saved} --data folder --root {images}
+eval {saved} --data folder --root {file}
+eval {saved} --data folder --root {images} --classes missing.txt
+eval {saved} --data folder --root {images} --classes {file}
+eval {saved} --data digits --classes {file}
+eval {saved} --data digits --root {images}
+eval {saved} --data os:getcwd
+eval {bare} --data digits
+inspect
+inspect nope
+inspect resnet20 --input 3
+inspect resnet20 --input 3,a,b
+inspect resnet20 --input 0,32,32
+inspect resnet20 --input 1,3,32,32
+inspect resnet20 --input 4,32,32
+inspect resnet20 --input ""
+inspect resnet20 --ratio 0
+inspect resnet20 --ratio 1
+inspect resnet20 --ratio half
+inspect resnet20 --align 0
+inspect resnet20 --align 999
+inspect resnet20 --html {empty}
+inspect json:dumps
+inspect torchvision:resnet1
+inspect timm:resnet1
+export
+export missing
+export {empty}
+export {file}
+export {saved} --format tflite
+export {saved} --format os:getcwd
+export {saved} --batch 0
+export {saved} --batch many
+export {saved} --batch 1,2
+export {saved} --batch -3
+export {saved} --input 3,9,9
+export {saved} --input x
+export {saved} --out {empty}
+export {saved} --out {file}/model.onnx
+export {saved} --format openvino --out model.onnx
+export {bare}
+export {bare} --model nope
+export {bare} --model resnet20
+export {saved} --model resnet20
+bench
+bench missing
+bench {saved} --seconds 0
+bench {saved} --seconds -1
+bench {saved} --seconds nan
+bench {saved} --threads 0
+bench {saved} --batch 0
+bench {saved} --batch 1,,2
+bench {saved} --runtime tensorrt
+bench {saved} --input 3,8,8 --runtime eager
+bench {saved} {saved}
+bench {saved} --why --runtime eager --seconds 0.01
+bench {bare} --dense
+widths --runtime nope
+widths --threads 0
+info
+info missing
+info {empty}
+info {file}
+predict
+predict {saved}
+predict {saved} missing.png
+predict {saved} {file}
+predict {saved} {empty}
+predict {saved} {picture} --top 0
+predict missing {picture}
+predict {empty} {picture}
+predict {bare} {picture}
+predict {onnx} {picture}
+predict missing.onnx {picture}
+predict {file} {picture}
+data nope
+data cifar10
+data cifar10 --root {file}
+data cifar10 --root {empty} --source missing.tar.gz
+data cifar10 --root {empty} --source {file}
+data check
+data check missing
+data check {file}
+data check {empty}
+data check {images} --classes missing
+data check {images} --classes {file}
+report
+report missing
+report {empty}
+report {saved}
+report {run} --live -1
+report {run} --time --runtime nope
+methods nope
+compare digits
+compare digits --out {new} --methods nope
+compare digits --out {new} --methods pcs,,random
+compare digits --out {new} --budgets half
+compare digits --out {new} --budgets 0
+compare digits --out {new} --budgets 1.5
+compare digits --out {new} --seeds 0
+compare digits --out {new} --jobs 0
+compare digits --out {new} --weights missing.pt
+compare nope --out {new}
+compare digits --out {file}
+ablate digits --out {new}
+ablate digits --out {new} --over nope
+ablate digits --out {new} --over shrink.nope=1,2
+ablate digits --out {new} --over shrink.alpha=1,2
+ablate digits --out {new} --table nope
+--nope
+""".strip().splitlines()
+
+
+def command_line() -> list[Case]:
+    """Every line as a case."""
+    import shlex
+
+    return cases("command line", [(line, command(*shlex.split(line))) for line in LINES])

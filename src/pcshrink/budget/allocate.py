@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -124,14 +124,33 @@ class CostTarget:
             )
             raise ConfigError(message)
 
-    def widths(self, scores: Mapping[str, Tensor] | None = None) -> dict[str, int]:
+    def widths(
+        self, scores: Mapping[str, Tensor] | None = None, least: Mapping[str, int] | None = None
+    ) -> dict[str, int]:
         """How many channels each group keeps so that the budget is met as closely as the widths allow.
 
         Args:
             scores: What the channels are worth, by group; without, all groups give the same share.
+            least: The fewest channels each group may keep; as few as the settings allow by default.
         """
         self.check()
-        return self._named(_fill(self, _widest(self, self.at) if scores is None else _by_scores(self, scores), scores))
+        if scores is None:
+            return self._named(_fill(self, _widest(self, self.at)))
+        floor = self.least if least is None else self.model.widths(least)
+        return self._named(_fill(self, _by_scores(self, scores, floor), scores))
+
+    def partway(self, share: float, scores: Mapping[str, Tensor], least: Mapping[str, int]) -> dict[str, int]:
+        """How many channels each group keeps when a share of what must leave is gone, as far as can be counted.
+
+        Args:
+            share: From 0, nothing has left, to 1, the limit is met.
+            scores: What the channels are worth, by group.
+            least: The fewest channels each group may keep.
+        """
+        limit = self.dense - share * (self.dense - self.limit)
+        stage = replace(self, budget=replace(self.budget, limit=limit))
+        widths = _by_scores(stage, scores, self.model.widths(least))
+        return {name: int(width) for name, width in zip(self.model.names, widths, strict=True)}
 
     def widest(self, family: Callable[[float], Mapping[str, float]]) -> dict[str, int]:
         """The widest of a family of widths that meets the limit, with single channels added while there is room.
@@ -179,9 +198,9 @@ def _widest(target: CostTarget, at: Callable[[float], Floats]) -> Floats:
     return at(low)
 
 
-def _by_scores(target: CostTarget, scores: Mapping[str, Tensor]) -> Floats:
+def _by_scores(target: CostTarget, scores: Mapping[str, Tensor], least: Floats) -> Floats:
     """Take away what is worth the least for its cost, step by step, until the limit is met."""
-    least, widths, full = target.least, target.model.full.copy(), target.model.full
+    widths, full = target.model.full.copy(), target.model.full
     orders = [np.sort(scores[name].double().cpu().numpy()) for name in target.model.names]
     cost = target.cost_of(widths)
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from pcshrink.methods.control import on_the_way
+
 
 @dataclass(frozen=True)
 class FixedWidths:
@@ -29,9 +31,15 @@ class FixedWidths:
         """Channels of all groups; one that is narrower than it should be makes up for no other."""
         return float(sum(max(keep.get(name, width), width) for name, width in self.keep.items()))
 
-    def widths(self, scores: Mapping[str, Tensor] | None = None) -> dict[str, int]:
+    def widths(
+        self, scores: Mapping[str, Tensor] | None = None, least: Mapping[str, int] | None = None
+    ) -> dict[str, int]:
         """The chosen ones, whatever the channels are worth."""
         return dict(self.keep)
+
+    def partway(self, share: float, scores: Mapping[str, Tensor], least: Mapping[str, int]) -> dict[str, int]:
+        """Every group equally far."""
+        return on_the_way(share, {name: len(part) for name, part in scores.items()}, self.keep, self.dense)
 
     def widest(self, family: Callable[[float], Mapping[str, float]]) -> dict[str, int]:
         """The chosen ones."""

@@ -25,12 +25,14 @@ class LatencyTarget(CostTarget):
     def check(self) -> None:
         """A time that no widths can reach is told by the measurement, with what was reached."""
 
-    def widths(self, scores: Mapping[str, Tensor] | None = None) -> dict[str, int]:
+    def widths(
+        self, scores: Mapping[str, Tensor] | None = None, least: Mapping[str, int] | None = None
+    ) -> dict[str, int]:
         """Widths with which the whole network was measured to meet the limit."""
         if scores is None:
             return self.choose(None)
         worth = scores
-        return self.choose(lambda share: CostTarget.widths(self._at(share), worth))
+        return self.choose(lambda share: CostTarget.widths(self._at(share), worth, least))
 
     def widest(self, family: Callable[[float], Mapping[str, float]]) -> dict[str, int]:
         """The widest of a family that was measured to meet the limit."""

@@ -43,8 +43,14 @@ class Target(Protocol):
         """What the network costs when the groups keep so many channels; groups not named stay whole."""
         ...
 
-    def widths(self, scores: Mapping[str, Tensor] | None = None) -> dict[str, int]:
-        """Widths that meet the limit: the same share of every group, or by the scores of the channels."""
+    def widths(
+        self, scores: Mapping[str, Tensor] | None = None, least: Mapping[str, int] | None = None
+    ) -> dict[str, int]:
+        """Widths that meet the limit: the same share of every group, or by the scores and none below the least."""
+        ...
+
+    def partway(self, share: float, scores: Mapping[str, Tensor], least: Mapping[str, int]) -> dict[str, int]:
+        """Widths by the scores of the channels when this share of what must leave is gone, none below the least."""
         ...
 
     def widest(self, family: Callable[[float], Mapping[str, float]]) -> dict[str, int]:

@@ -1,27 +1,28 @@
-"""How a budget steers the push: follow a falling cost, then fix the widths, then close what is left.
+"""How a budget steers the push: channels leave in turn along a falling cost, then the widths are fixed.
 
-The phase has three parts. While *learning*, the k lowest channels of every group are pushed. The rate is raised where
-the network is wider than a smoothly falling cost wants it, and lowered where it is narrower. Then the network *lands*:
-the widths that meet the budget are read off the saliences, the channels beyond them go on being pushed, the others
-are let go. What of them is still alive late in the phase is *closed*: a factor that falls to zero multiplies it.
+The phase has three parts. While *learning*, only those channels are pushed that the falling cost wants gone a little
+later: the least worth for what they cost. So few are on their way at any time, the network adapts to the loss of each,
+and whoever proves worth more in between is let go of again. The rate is what brings a channel down in that time, more
+where the network lags behind the curve and less where it is ahead, so that the task has as much of a say as there is
+time for. Then the network *lands*: the widths that meet the budget are read off the saliences. What of the channels
+beyond them is still alive late in the phase is *closed*: a factor that falls to zero multiplies it.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 LAND_AT = 0.75  # share of the phase after which the widths are fixed
-CLOSE_FROM, CLOSED_AT = 0.8, 0.95  # share of the phase in which what is left is closed
-POWER = 2.0  # the cost falls with this power of time
+CLOSE_FROM, CLOSED_AT = 0.85, 0.95  # share of the phase in which what is left is closed
+POWER = 1.0  # the cost falls with this power of time
+AHEAD = 0.1  # share of the phase that a channel is given to reach zero
 # A tenth of the way behind for a twentieth of the phase doubles the rate.
 GAIN = math.log(2) / (0.1 * 0.05)
 LARGEST_ERROR = 0.3
-AHEAD = 0.05  # share of the phase to look ahead
-SMOOTHING = 0.3
-STEEPEST = 5.0  # what must leave cannot leave faster than in a fifth of the phase; more is noise
-MOST, LEAST = 30.0, 0.03  # the rate never leaves this range around its schedule
+MOST, LEAST = 4.0, 0.1  # the rate never leaves this range around its schedule
 
 
 @dataclass
@@ -31,14 +32,10 @@ class Control:
     Attributes:
         boost: What the scheduled rate is multiplied by.
         landed: The widths are fixed.
-        removed: Share of what must leave that was gone at the last correction.
-        slope: How fast it grows, by share of the phase.
     """
 
     boost: float = 1.0
     landed: bool = False
-    removed: float = 0.0
-    slope: float = 0.0
 
     def steer(self, progress: float, removed: float, elapsed: float) -> None:
         """Correct the rate.
@@ -48,12 +45,7 @@ class Control:
             removed: Share of what must leave that is gone; channels half pushed down count half.
             elapsed: Share of the phase since the last correction.
         """
-        steepness = min(max((removed - self.removed) / elapsed, -STEEPEST), STEEPEST)
-        self.slope += SMOOTHING * (steepness - self.slope)
-        self.removed = removed
-        # Saliences keep falling for a while after the rate is lowered, so look ahead.
-        error = self.wanted(progress + AHEAD) - (removed + AHEAD * self.slope)
-        error = min(max(error, -LARGEST_ERROR), LARGEST_ERROR)
+        error = min(max(self.wanted(progress) - removed, -LARGEST_ERROR), LARGEST_ERROR)
         self.boost = min(max(self.boost * math.exp(GAIN * error * elapsed), LEAST), MOST)
 
     @staticmethod
@@ -72,9 +64,24 @@ class Control:
 
     def state_dict(self) -> dict[str, Any]:
         """Plain data."""
-        return {"boost": self.boost, "landed": self.landed, "removed": self.removed, "slope": self.slope}
+        return {"boost": self.boost, "landed": self.landed}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where ``state_dict`` was taken."""
         self.boost, self.landed = float(state["boost"]), bool(state["landed"])
-        self.removed, self.slope = float(state["removed"]), float(state["slope"])
+
+
+def on_the_way(share: float, now: Mapping[str, int], final: Mapping[str, int], channels: float) -> dict[str, int]:
+    """Widths when a share of the channels that must leave is gone, every group equally far.
+
+    Args:
+        share: From 0 to 1.
+        now: The widths of the groups; what is long gone may have left already.
+        final: Their widths in the end.
+        channels: How many channels all groups had in the beginning.
+    """
+    limit = sum(final.values())
+    left = channels - share * (channels - limit)
+    room = max(sum(now[name] for name in final) - limit, 1)
+    part = min(max((left - limit) / room, 0.0), 1.0)
+    return {name: round(width + part * max(now[name] - width, 0)) for name, width in final.items()}

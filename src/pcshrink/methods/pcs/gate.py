@@ -32,7 +32,8 @@ class SalienceGate(ReadingGate, kind="salience"):
         blend: Share of the running salience in what is multiplied: 0 = s(x), 1 = constant.
         closing: A factor for each channel (C,) that brings the last of those pushed down to zero; in use if ``closes``.
         truncated: Cut so many lowest entries of each sample in the forward pass (the ablation).
-        recorded: The saliences of the newest training forward pass.
+        recorded: What a penalty takes hold of in the newest training forward pass: the saliences, above 1 as they would
+            be without a bound.
     """
 
     AXES: ClassVar[Axes] = {
@@ -164,12 +165,9 @@ class SalienceGate(ReadingGate, kind="salience"):
         """What the channels are multiplied by: (B, C_in) -> (B, C)."""
         if self.masked:
             pooled = pooled * self.input_mask.to(pooled.dtype)
-        raw: Tensor = self.generator(pooled)
+        salience = self._recorded(pooled) if self.training and pooled.shape[0] else self.generator(pooled)
         if self.closes:
-            raw = raw * self.closing.to(raw.dtype)
-        if self.training and raw.shape[0]:
-            self.recorded = (*self.recorded, raw)
-        salience = raw
+            salience = salience * self.closing.to(salience.dtype)
         if self.truncated and not self.masked:
             cut = salience.topk(self.truncated, dim=-1, largest=False).indices
             salience = salience.scatter(-1, cut, 0.0)
@@ -177,6 +175,11 @@ class SalienceGate(ReadingGate, kind="salience"):
             running = self.running.to(salience.dtype)
             salience = running - self._free_share * (running - salience)
         return salience * self.mask.to(salience.dtype) if self.masked else salience
+
+    def _recorded(self, pooled: Tensor) -> Tensor:
+        salience, handle = self.generator.with_handle(pooled)
+        self.recorded = (*self.recorded, handle * self.closing.to(handle.dtype) if self.closes else handle)
+        return salience
 
     def normalise(self, norm: nn.BatchNorm2d, x: Tensor) -> Tensor | None:
         """The gated norm in one step where that is possible; ``pass_output`` then has nothing left to do."""
@@ -218,7 +221,7 @@ class SalienceGate(ReadingGate, kind="salience"):
     def start_pass(self) -> None:
         """Put what was recorded so far aside for the running salience; a new forward pass begins."""
         if self.recorded:
-            self.pending += [salience.detach().mean(dim=0) for salience in self.recorded]
+            self.pending += [handle.detach().clamp(max=1).mean(dim=0) for handle in self.recorded]
             self.recorded = ()
 
     def batch_mean(self) -> Tensor | None:

@@ -43,8 +43,22 @@ class SalienceGenerator(nn.Module):
     def forward(self, pooled: Tensor) -> Tensor:
         """(B, C_in) -> salience (B, C_out), in float32 or wider whatever autocast says."""
         with torch.autocast(pooled.device.type, enabled=False):
-            hidden = self.fc1(pooled.to(self.fc1.weight.dtype))
-            return F.hardsigmoid(self.fc2(F.relu(self._normalise(hidden))))
+            return F.hardsigmoid(self.fc2(self._hidden(pooled)))
+
+    def with_handle(self, pooled: Tensor) -> tuple[Tensor, Tensor]:
+        """The salience, and the same once more for a penalty to take hold of.
+
+        What pulls at the second one moves the last layer alone. A penalty that is strong enough to act in a short
+        schedule would otherwise bend the features of the network itself through the pooled input. It also has a
+        gradient where the salience has reached 1, so that no channel is out of reach.
+        """
+        with torch.autocast(pooled.device.type, enabled=False):
+            hidden = self._hidden(pooled)
+            salience = F.hardsigmoid(self.fc2(hidden))
+            return salience, F.relu(self.fc2(hidden.detach()) / 6 + 0.5)
+
+    def _hidden(self, pooled: Tensor) -> Tensor:
+        return F.relu(self._normalise(self.fc1(pooled.to(self.fc1.weight.dtype))))
 
     def _normalise(self, hidden: Tensor) -> Tensor:
         if self.norm is None:

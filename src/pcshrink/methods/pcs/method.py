@@ -10,9 +10,9 @@ from torch import Tensor
 
 from pcshrink.config import MethodConfig, Quantity
 from pcshrink.methods.base import Step, Target
-from pcshrink.methods.control import Control
+from pcshrink.methods.control import AHEAD, Control, on_the_way
 from pcshrink.methods.pcs.config import ShrinkConfig
-from pcshrink.methods.pcs.rules import base_rate, keep_mask, largest_rate, rate, shortest_push
+from pcshrink.methods.pcs.rules import base_rate, keep_mask, largest_rate, rate, shortest_push, steady_rate
 from pcshrink.methods.pcs.salience import SalienceMethod
 
 STEER_EVERY = 10  # steps
@@ -21,13 +21,15 @@ STEER_EVERY = 10  # steps
 class PCS(SalienceMethod[ShrinkConfig]):
     """Progressive Channel-Shrinking: a growing penalty pushes the k lowest saliences of each group to zero.
 
-    A channel leaves only when its running salience is at zero; what the task needs stays. With a budget the rate is
-    steered until what has died meets it.
+    A channel leaves only when its running salience is at zero; what the task needs stays. With a budget channels are
+    pushed in turn, the least worth for their cost first, and the rate is steered until what has died meets it.
 
     Attributes:
         lam_base: The shrinking rate that the schedule ends with.
         target: The budget, if there is one.
         control: How the budget steers the rate.
+        least: With a budget: the fewest channels each group may keep; the widths themselves where they are dictated.
+        channels: With a budget: how many channels all groups had in the beginning.
     """
 
     Config: ClassVar[type[MethodConfig]] = ShrinkConfig
@@ -43,6 +45,8 @@ class PCS(SalienceMethod[ShrinkConfig]):
         self.lam_most = largest_rate(config.total_steps, config.lr, config.momentum, config.optimizer)
         self.target: Target | None = None
         self.control = Control()
+        self.least: dict[str, int] = {}
+        self.channels = 0
         self._prices: Tensor | None = None
 
     @classmethod
@@ -57,13 +61,20 @@ class PCS(SalienceMethod[ShrinkConfig]):
     def set_target(self, target: Target) -> None:
         """Meet a budget: by widths that are learned, or by the same share of every group."""
         self.target = target
-        if self.control.landed or self.steps:
+        if self.steps:
             return  # the run goes on with a network that was cut
-        ratio = self.config.ratio
-        if self.config.allocation == "uniform" or isinstance(ratio, Mapping):
-            self.aim(target.widths())
-        else:
-            self.aim(target.floors(ratio))
+        self.channels = sum(group.channels for group in self.groups)
+        self.least = target.widths() if self._dictated else target.floors(self._share)
+        self.aim({group.name: group.channels for group in self.groups})
+
+    @property
+    def _share(self) -> float:
+        return 0.0 if isinstance(self.config.ratio, Mapping) else self.config.ratio
+
+    @property
+    def _dictated(self) -> bool:
+        """Widths do not follow from what channels turn out to be worth."""
+        return self.config.allocation == "uniform" or isinstance(self.config.ratio, Mapping)
 
     @property
     def priced_by(self) -> Quantity | None:
@@ -78,8 +89,12 @@ class PCS(SalienceMethod[ShrinkConfig]):
     @property
     def lam(self) -> float:
         """The shrinking rate lambda(t) at the current step."""
-        scheduled = rate(self.lam_base, self.steps, self.config.total_steps, self.config.power)
-        return min(scheduled * self.control.boost, self.lam_most)
+        config = self.config
+        if self.target is None or config.lam is not None:
+            return min(rate(self.lam_base, self.steps, config.total_steps, config.power), self.lam_most)
+        pace = AHEAD * config.total_steps
+        steady = steady_rate(config.init_salience, pace, config.lr, config.momentum, config.optimizer)
+        return config.multiple * steady * self.control.boost
 
     @property
     def progress(self) -> float:
@@ -115,10 +130,21 @@ class PCS(SalienceMethod[ShrinkConfig]):
         due = self.steps % STEER_EVERY == 0 and not self.control.landed
         if due:
             self.control.steer(self.progress, self._removed(target), STEER_EVERY / self.config.total_steps)
+            self.aim(self._next(target))
         if self.control.lands(self.progress) or (due and target.cost(self.alive()) <= target.limit):
             self._land(target)
         if self.control.landed:
             self._close()
+
+    def _next(self, target: Target) -> dict[str, int]:
+        """Widths to push for now: what the falling cost wants left once these channels have had time to leave."""
+        share = Control.wanted(self.progress + AHEAD)
+        if self._dictated:
+            return on_the_way(share, {group.name: group.channels for group in self.groups}, self.least, self.channels)
+        return target.partway(share, self._worth(), self.least)
+
+    def _worth(self) -> dict[str, Tensor]:
+        return {name: worth.cpu() for name, worth in self.by_group(self.units.worth).items()}
 
     def _removed(self, target: Target) -> float:
         """Which share of what must leave is gone, channels half pushed down counting half."""
@@ -134,8 +160,7 @@ class PCS(SalienceMethod[ShrinkConfig]):
     def _land(self, target: Target) -> None:
         """Fix the widths; let go of what stays."""
         self.control.landed = True
-        if self.config.allocation == "learned":
-            self.aim(target.widths({name: w.cpu() for name, w in self.by_group(self.units.worth).items()}))
+        self.aim(self.least if self._dictated else target.widths(self._worth(), self.least))
         asleep = ~self.selected_units & (self.units.running <= self.config.threshold)
         places = self.units.spread(asleep.to(torch.float32)) > 0
         for gate, part in zip(self.units.gates, places.split(self.units.widths), strict=True):
@@ -216,7 +241,7 @@ class PCS(SalienceMethod[ShrinkConfig]):
     def state_dict(self) -> dict[str, Any]:
         """Steps, widths, rate and how the budget steers."""
         own = {"lam_base": self.lam_base, "control": self.control.state_dict(), "R": self.pushed}
-        return super().state_dict() | own
+        return super().state_dict() | own | {"least": dict(self.least), "channels": self.channels}
 
     def load_state_dict(self, state: Any) -> None:
         """Go on where ``state_dict`` was taken; the network may have been cut since."""
@@ -224,3 +249,5 @@ class PCS(SalienceMethod[ShrinkConfig]):
         self.lam_base = float(state["lam_base"])
         self.control.load_state_dict(state["control"])
         self.pushed = float(state["R"])
+        self.least = {str(name): int(width) for name, width in state["least"].items()}
+        self.channels = int(state["channels"])

@@ -48,6 +48,16 @@ def largest_rate(total_steps: int, lr: float, momentum: float = 0.9, optimizer: 
     return speed / (lr / (1 - momentum) * SLOPE)
 
 
+def steady_rate(
+    salience: float, steps: float, lr: float, momentum: float = 0.9, optimizer: str = "sgd"
+) -> float:
+    """The lambda that carries a salience to zero in so many steps, if the task does not object."""
+    if optimizer == "adamw":
+        return ADAMW_RATE
+    speed = min(RANGE * salience / steps, FASTEST)
+    return speed / (lr / (1 - momentum) * SLOPE)
+
+
 def shortest_push() -> int:
     """Steps of a schedule below which the largest rate is bound by ``FASTEST``."""
     return round(3 * RANGE / FASTEST)

@@ -95,13 +95,13 @@ class Units:
 
     def _weights(self, salience: Tensor, selected: Tensor | list[int]) -> Tensor:
         if isinstance(selected, list):
-            selected = self.lowest(self.gather(salience.detach()), selected)
+            selected = self.lowest(self.gather(salience.detach().clamp(max=1)), selected)
         return self.spread(selected.to(salience.dtype))
 
     def _loss_of_uneven_calls(self, selected: Tensor | list[int]) -> Tensor:
         """Gates that ran on different numbers or sizes of batches, each averaged over its own."""
         if isinstance(selected, list):
-            means = [torch.cat(gate.recorded).detach().mean(dim=0) for gate in self.gates]
+            means = [torch.cat(gate.recorded).detach().clamp(max=1).mean(dim=0) for gate in self.gates]
             selected = self.lowest(self.gather(torch.cat(means)), selected)
         parts = self.spread(selected.to(self.gates[0].running.dtype)).split(self.widths)
         terms = [

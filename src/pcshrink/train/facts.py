@@ -96,6 +96,7 @@ class Facts:
         dense: The uncompressed network.
         channels: How many channels could shrink at all.
         limit: The largest cost allowed and the dense one, for a budget that can be counted.
+        widths: What each group is to keep, where another network's widths are taken.
         size: As of the last epoch.
         cut: The end of the shrinking phase.
         aim: For a latency budget.
@@ -105,6 +106,7 @@ class Facts:
     dense: Dense | None = None
     channels: int = 0
     limit: tuple[float, float] | None = None
+    widths: dict[str, int] | None = None
     size: Size | None = None
     cut: Cut | None = None
     aim: Aim | None = None
@@ -122,6 +124,7 @@ class Facts:
             dense=Dense(Costs(**dense["costs"]), dict(dense["score"])) if dense else None,
             channels=int(data["channels"]),
             limit=(float(data["limit"][0]), float(data["limit"][1])) if data["limit"] else None,
+            widths={str(n): int(w) for n, w in data["widths"].items()} if data["widths"] else None,
             size=Size(**data["size"]) if data["size"] else None,
             cut=Cut(**data["cut"]) if data["cut"] else None,
             aim=Aim(**data["aim"]) if data["aim"] else None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -145,24 +144,15 @@ class Phases:
         if settings.cost_budget is not None:
             limit = Limit.of(settings.cost_budget, shrinker, session.example)
             self.facts.limit = (limit.limit, limit.dense)
-        self._measure(shrinker)
         if settings.like is not None:
-            self._aim_at(shrinker, widths_like(settings.like))
+            shrinker.aim(widths_like(settings.like))  # complains about widths that cannot be
+            self.facts.widths = {g.name: g.channels - g.k for g in shrinker.groups}
+        self._measure(shrinker)
         self._call_teacher()
         session.prepare()
         if self.timetable.phase(0) != "dense":  # otherwise they were said when that was rehearsed
             self._say_concerns(shrinker)
         self.console.say(_attached_line(shrinker, self.facts.channels))
-
-    def _aim_at(self, shrinker: Shrinker, keep: Mapping[str, int]) -> None:
-        """Let the method arrive at these widths by the end of its phase, groups that are not named staying whole."""
-        shrinker.aim(keep)  # complains about widths that cannot be
-        self._hold_widths(shrinker)
-
-    def _hold_widths(self, shrinker: Shrinker) -> None:
-        keep = {g.name: g.channels - g.k for g in shrinker.groups}
-        if sum(keep.values()) < self.facts.channels:
-            shrinker.method.set_target(FixedWidths(keep, self.facts.channels))
 
     def _keep_dense(self, model: nn.Module) -> None:
         from_first(self.session.fabric, lambda: save_state(self.dense_file, dict(model.state_dict())))
@@ -190,8 +180,8 @@ class Phases:
             shrinker.method.set_target(self._target(shrinker, self.limit, self.costs))
         elif settings.latency_budget is not None:
             shrinker.method.set_target(watch.target(shrinker, self.costs))
-        elif settings.like is not None:
-            self._hold_widths(shrinker)
+        elif self.facts.widths is not None and sum(self.facts.widths.values()) < self.facts.channels:
+            shrinker.method.set_target(FixedWidths(self.facts.widths, self.facts.channels))
 
     def _target(self, shrinker: Shrinker, limit: Limit, costs: CostModel) -> CostTarget:
         return CostTarget(limit, costs, shrinker.config, shrinker.align, self.session.settings.gates)
@@ -297,8 +287,7 @@ def _attached_line(shrinker: Shrinker, channels: int) -> str:
     whole = f"{len(shrinker.refused)} layers stay whole"
     if not shrinker.method.static:
         return f"{len(shrinker.method.gates)} layers have gates that choose for each input; {whole}"
-    left = sum(g.channels - g.k for g in shrinker.groups)
-    return f"{len(shrinker.groups)} groups with {channels} channels can shrink, to {left}; {whole}"
+    return f"{len(shrinker.groups)} groups with {channels} channels can shrink; {whole}"
 
 
 def _cut_line(cut: Cut, gated: Score) -> str:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-# Preset B: the paper's 6e-6 on the sum over a batch of 256 is this much on its mean, whatever the schedule ...
+# Preset B: the paper's 6e-6 on the sum over a batch of 256 is this much on its mean; a short schedule needs more.
 PAPER_RATE = 6e-6 * 256
-# ... and a short schedule needs more: a bias alone would cross this share of the hard sigmoid's range of 6.
-REACH_OF_B = 0.15
 ADAMW_RATE = 0.02  # AdamW's steps do not grow with the gradient: a penalty only has to outweigh the task
 RANGE = 6.0
 SLOPE = 1 / 6  # of the hard sigmoid inside its range
-SLOW, FASTEST = 0.005, 0.1  # how far a bias may move at a step, in units of the hard sigmoid's input
+SLOW, FASTEST = 0.005, 0.2  # how far a bias may move at a step, in units of the hard sigmoid's input
 
 
 def rate(lam_base: float, step: int, total_steps: int, power: float = 2.0) -> float:
@@ -27,13 +25,13 @@ def base_rate(
 
     A penalty lambda on the batch mean moves the input of the hard sigmoid by lr / (1 - momentum) * lambda / 6 a step,
     through the bias alone. Summed over the growing schedule this is lambda_base * lr / (1 - momentum) / 6 * T /
-    (power + 1). Preset B is the paper's own rate, at which the task can object, plus what
-    carries a bias ``REACH_OF_B`` of the sigmoid's range within the schedule, which matters for short ones.
+    (power + 1). Preset B is the paper's own rate, at which the task can object, plus what carries a bias across the
+    sigmoid's range within the schedule, which matters for short ones.
     """
     if optimizer == "adamw":
         return strength * ADAMW_RATE
     travel_per_lambda = lr / (1 - momentum) * SLOPE * total_steps / (power + 1)
-    return strength * (PAPER_RATE + REACH_OF_B * RANGE / travel_per_lambda)
+    return strength * (PAPER_RATE + RANGE / travel_per_lambda)
 
 
 def largest_rate(total_steps: int, lr: float, momentum: float = 0.9, optimizer: str = "sgd") -> float:
@@ -44,13 +42,11 @@ def largest_rate(total_steps: int, lr: float, momentum: float = 0.9, optimizer: 
     """
     if optimizer == "adamw":
         return 1.0
-    speed = min(max(SLOW, 3 * RANGE / total_steps), FASTEST)
+    speed = min(max(SLOW, 5 * RANGE / total_steps), FASTEST)
     return speed / (lr / (1 - momentum) * SLOPE)
 
 
-def steady_rate(
-    salience: float, steps: float, lr: float, momentum: float = 0.9, optimizer: str = "sgd"
-) -> float:
+def steady_rate(salience: float, steps: float, lr: float, momentum: float = 0.9, optimizer: str = "sgd") -> float:
     """The lambda that carries a salience to zero in so many steps, if the task does not object."""
     if optimizer == "adamw":
         return ADAMW_RATE
@@ -60,7 +56,7 @@ def steady_rate(
 
 def shortest_push() -> int:
     """Steps of a schedule below which the largest rate is bound by ``FASTEST``."""
-    return round(3 * RANGE / FASTEST)
+    return round(5 * RANGE / FASTEST)
 
 
 def shrinking_loss(salience: Tensor, selected: Tensor) -> Tensor:

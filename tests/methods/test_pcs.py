@@ -95,7 +95,7 @@ def test_what_a_strength_adds_to_the_papers_rate_carries_an_entry_equally_far_wh
     for step in range(steps):
         velocity = momentum * velocity + schedule.rate(base, step, steps) / 6
         z -= 0.1 * velocity
-    assert -z / 6 == pytest.approx(schedule.REACH_OF_B, rel=0.1)
+    assert -z / 6 == pytest.approx(1.0, rel=0.1)
 
 
 def test_presets_are_two_thirds_one_and_four_thirds() -> None:

@@ -207,8 +207,8 @@ def test_a_live_report_ends_with_the_run(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.unit
 def test_a_kept_run_of_the_zoo() -> None:
-    root = Path(__file__).resolve().parents[2] / "zoo"
-    runs = open_runs([root / "resnet20-pcs", root / "resnet20-dense"])
+    root = Path(__file__).resolve().parents[2]
+    runs = open_runs([root / "tests" / "artifact" / "first_schema", root / "zoo" / "resnet20-dense"])
     page = Page(render(runs))
     assert "the error is 8.96\u00a0%" in page.words
     assert runs[0].dense["madds"] == 40_813_184
@@ -280,7 +280,7 @@ def test_mistakes_are_one_clear_line(
         (tmp_path / "foreign" / HISTORY).write_bytes(b"?")
     if any("going" in word for word in words):
         made_run(tmp_path / "going", finished=False)
-    zoo = Path(__file__).resolve().parents[2] / "zoo" / "resnet20-pcs"
+    zoo = Path(__file__).resolve().parents[2] / "zoo" / "resnet20-dense"
     assert call(monkeypatch, "report", *(word.format(tmp=tmp_path, run=run, zoo=zoo) for word in words)) == 2
     told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("pcshrink: ")]
     assert len(told) == 1

@@ -15,7 +15,7 @@ from pcshrink.cli.options import AsJson, Trust, examples
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module to the command line."""
-    app.command("info", epilog=examples("pcshrink info runs/digits", "pcshrink info zoo/resnet20-pcs --json"))(info)
+    app.command("info", epilog=examples("pcshrink info runs/digits", "pcshrink info zoo/resnet20-dense --json"))(info)
     app.command(
         "predict",
         epilog=examples(

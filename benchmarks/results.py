@@ -69,8 +69,8 @@ To train again, the dense network first (bfloat16 sums depend on the processor, 
 
 {teachers}
 """
-TEACHERS = """Teachers that are not here: `resnet56-4bfd9763.th` is a ResNet-56 with 6.61 % error as published, from the public
-repository `pytorch_resnet_cifar10` (Yerlan Idelbayev, BSD licence), sha256
+TEACHERS = """Teachers that are not here: `resnet56-4bfd9763.th` is a ResNet-56 with 6.61 % error as published, from the
+public repository `pytorch_resnet_cifar10` (Yerlan Idelbayev, BSD licence), sha256
 4bfd97631478d6b638d2764fd2baff3edb1d7d82252d54439343b6596b9b5367."""
 
 

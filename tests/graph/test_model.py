@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pcshrink.graph.model import describe, duplicate, evaluation, tensors, unwrap
+from pcshrink.graph.copies import duplicate
+from pcshrink.graph.model import describe, evaluation, tensors, unwrap
 
 pytestmark = pytest.mark.unit
 

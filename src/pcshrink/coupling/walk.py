@@ -18,7 +18,7 @@ from pcshrink.coupling.rules.whole import WholeCall, WholeRule, derive, find_who
 from pcshrink.coupling.units import FIXED, Ledger, Origin, Site, Value
 from pcshrink.graph.derived import DerivedWeight, derived_weights
 from pcshrink.graph.foreign import is_inside, scripted_parts
-from pcshrink.graph.model import first_line, is_linear, tensors
+from pcshrink.graph.model import first_line, is_linear, named_modules, named_tensors, tensors
 from pcshrink.graph.record import Graph, Op
 
 log = logging.getLogger(__name__)
@@ -31,10 +31,10 @@ class Walk:
     def __init__(self, model: nn.Module, ledger: Ledger, *, reads_input: bool = True) -> None:
         self.model, self.reads_input = model, reads_input
         self.ledger = ledger
-        self.modules = dict(model.named_modules())
+        self.modules = dict(named_modules(model))
         self.values: dict[int, Value] = {}
         self.named: dict[str, Value] = {}
-        self.tensors = [*model.named_parameters(), *model.named_buffers()]  # held, since their ids are the keys
+        self.tensors = list(named_tensors(model).items())  # held, since their ids are the keys
         for name, tensor in self.tensors:
             self.values[id(tensor)] = self.named[name] = ledger.parameter(name, tensor)
         self.own_ids = set(self.values)
@@ -57,7 +57,7 @@ class Walk:
 
     def adopt(self, copy: nn.Module) -> None:
         """Know the parameters of a copy as those of the model itself."""
-        for name, tensor in (*copy.named_parameters(), *copy.named_buffers()):
+        for name, tensor in named_tensors(copy).items():
             self.values[id(tensor)] = self.named[name]
             self.own_ids.add(id(tensor))
 

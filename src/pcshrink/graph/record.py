@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pcshrink.errors import TraceError
 from pcshrink.graph.derived import weight_hooks
-from pcshrink.graph.model import describe, evaluation, first_line, run
+from pcshrink.graph.model import describe, evaluation, first_line, named_modules, run
 
 
-@dataclass
+@dataclass(slots=True)
 class Op:
     """One operation, or one module boundary (``func is None``).
 
@@ -37,6 +37,17 @@ class Op:
     hooks: bool = False
 
 
+def operands(op: Op) -> list[Tensor]:
+    """All tensors among the arguments, lists of tensors included."""
+    given: list[Tensor] = []
+    for arg in (*op.args, *op.kwargs.values()):
+        if isinstance(arg, Tensor):
+            given.append(arg)
+        elif isinstance(arg, (list, tuple)):
+            given += [item for item in arg if isinstance(item, Tensor)]
+    return given
+
+
 @dataclass
 class Graph:
     """The recording: operations in order, and what the model returned. Holds all tensors alive, so ids are unique."""
@@ -45,6 +56,10 @@ class Graph:
     outputs: Any = None
     called: set[str] = field(default_factory=set)
     training: bool = False
+
+    def add(self, op: Op) -> None:
+        """What happened next; another kind of recording may keep less of it."""
+        self.ops.append(op)
 
 
 class _Recorder(TorchDispatchMode):
@@ -58,12 +73,12 @@ class _Recorder(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
-        self.graph.ops.append(Op(func, args, kwargs, out, self.stack[-1]))
+        self.graph.add(Op(func, args, kwargs, out, self.stack[-1]))
         return out
 
     def before(self, name: str) -> Callable[..., None]:
         def hook(module: nn.Module, args: tuple[Any, ...]) -> None:
-            self.graph.ops.append(Op(None, (), {}, None, name, hooks=True))
+            self.graph.add(Op(None, (), {}, None, name, hooks=True))
 
         return hook
 
@@ -72,20 +87,20 @@ class _Recorder(TorchDispatchMode):
             computed = {h.name: getattr(module, h.name) for h in weight_hooks(module)}
             self.graph.called.add(name)
             self.stack.append(name)
-            self.graph.ops.append(Op(None, args, kwargs, computed, name))
+            self.graph.add(Op(None, args, kwargs, computed, name))
 
         return hook
 
     def leave(self, name: str) -> Callable[..., None]:
         def hook(module: nn.Module, args: tuple[Any, ...], out: Any) -> None:
-            self.graph.ops.append(Op(None, args, {}, out, name, leaving=True))
+            self.graph.add(Op(None, args, {}, out, name, leaving=True))
             if self.stack[-1] == name:
                 self.stack.pop()
 
         return hook
 
 
-def record(model: nn.Module, example_input: Any, *, training: bool = False) -> Graph:
+def record(model: nn.Module, example_input: Any, *, training: bool = False, into: Graph | None = None) -> Graph:
     """Run ``model`` once and return what happened.
 
     Args:
@@ -93,13 +108,15 @@ def record(model: nn.Module, example_input: Any, *, training: bool = False) -> G
         example_input: A tensor, a tuple of positional arguments, or a dict of keyword arguments.
         training: Record the training-mode pass instead; the caller passes a copy then, since norms update buffers.
 
+        into: The recording to fill, for one that keeps less.
+
     Raises:
         TraceError: The model does not run on this input.
     """
-    graph = Graph(training=training)
+    graph = Graph(training=training) if into is None else into
     recorder = _Recorder(graph)
     handles = []
-    for name, module in model.named_modules():
+    for name, module in named_modules(model):
         if isinstance(module, torch.jit.ScriptModule):
             continue  # they take no hooks, so their operations count as those of the module around them
         if module._forward_pre_hooks:

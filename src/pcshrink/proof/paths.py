@@ -2,35 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import nn
 
 from pcshrink.errors import TraceError
 from pcshrink.graph.examples import others_like
-from pcshrink.graph.model import describe, tensors
-from pcshrink.graph.record import Graph, record
+from pcshrink.graph.model import describe, named_tensors
+from pcshrink.graph.record import Graph, Op, operands, record
 
-Path = list[tuple[str, ...]]
+Step = tuple[str, ...]
+Path = list[Step]
 
 
 def path_of(model: nn.Module, graph: Graph) -> Path:
     """Every operation that ran, with the module it ran in and the parameters it used."""
-    names = {id(tensor): name for name, tensor in (*model.named_parameters(), *model.named_buffers())}
-    return [
-        (op.module, op.func._schema.name, *(names[id(t)] for t in tensors((op.args, op.kwargs)) if id(t) in names))
-        for op in graph.ops
-        if op.func is not None
-    ]
+    names = _names(model)
+    return [_step(op, names) for op in graph.ops if op.func is not None]
+
+
+def _names(model: nn.Module) -> dict[int, str]:
+    return {id(tensor): name for name, tensor in named_tensors(model).items()}
+
+
+def _step(op: Op, names: Mapping[int, str]) -> Step:
+    used = [names[id(t)] for t in operands(op) if id(t) in names]
+    return (op.module, op.func._schema.name, *used)
+
+
+class _Trail(Graph):
+    """A recording of the path alone: tensors that nobody holds give their memory to those that come after them."""
+
+    def __init__(self, names: Mapping[int, str]) -> None:
+        super().__init__()
+        self.names, self.path = names, Path()
+
+    def add(self, op: Op) -> None:
+        """Keep what the path says of an operation."""
+        if op.func is not None:
+            self.path.append(_step(op, self.names))
 
 
 def _path_on(model: nn.Module, example_input: Any) -> Path | None:
     """What runs on an input; ``None`` where the model does not take it."""
+    trail = _Trail(_names(model))
     try:
-        return path_of(model, record(model, example_input))
+        record(model, example_input, into=trail)
     except TraceError:
         return None
+    return trail.path
 
 
 def unproven_paths(

@@ -15,7 +15,8 @@ from torch import nn
 from pcshrink.coupling.groups import ChannelGroup, Coupling
 from pcshrink.coupling.units import Flags
 from pcshrink.errors import TraceError, VerificationError
-from pcshrink.graph.model import describe, duplicate
+from pcshrink.graph.copies import duplicate
+from pcshrink.graph.model import describe, named_tensors
 from pcshrink.proof.paths import Path, unproven_paths
 from pcshrink.proof.verify import check, compare, outputs_of
 from pcshrink.surgery.cut import apply_plan
@@ -66,7 +67,7 @@ class _Proof:
     def __init__(self, model: nn.Module, coupling: Coupling, examples: list[Any], choosing: bool) -> None:
         self.original, self.coupling, self.examples, self.choosing = model, coupling, examples, choosing
         self.model = _scattered(model)
-        self.shapes = {n: tuple(t.shape) for n, t in (*model.named_parameters(), *model.named_buffers())}
+        self.shapes = {n: tuple(t.shape) for n, t in named_tensors(model).items()}
         self.gates = gate_sites(coupling)
         self.kinds = {group.name: self._kind(group) for group in coupling.groups}
         self.trials = 0
@@ -173,14 +174,20 @@ def _keep_some(groups: list[ChannelGroup]) -> dict[str, Flags]:
 
 
 def _scattered(model: nn.Module) -> nn.Module:
-    """A copy whose constant tensors, such as zero-initialised norms, get random values, so that wrong cuts show."""
-    trial = duplicate(model)
-    generator = torch.Generator().manual_seed(0)
+    """A copy whose constant tensors, such as zero-initialised norms, get random values, so that wrong cuts show.
+
+    The other parameters share the memory of the model's own: a proof only reads them, and they are the most of it.
+    """
+    plain = [p for p in model.parameters() if type(p) is nn.Parameter]
+    shared = {id(p): nn.Parameter(p.detach(), p.requires_grad) for p in plain if not _is_constant(p)}
+    trial = duplicate(model, dict(shared))
+    kept, generator = {id(p) for p in shared.values()}, torch.Generator().manual_seed(0)
     with torch.no_grad():
         for tensor in trial.parameters():
-            _scatter(tensor, generator)
+            if id(tensor) not in kept and _is_constant(tensor):
+                _scatter(tensor, generator)
         for name, buffer in trial.named_buffers():
-            if name.rpartition(".")[2] in ("running_mean", "running_var", "weight", "bias"):
+            if name.rpartition(".")[2] in ("running_mean", "running_var", "weight", "bias") and _is_constant(buffer):
                 _scatter(buffer, generator)
     return trial
 
@@ -198,8 +205,14 @@ def _check_repeats(model: nn.Module, example_input: Any) -> None:
         raise TraceError(message) from error
 
 
+def _is_constant(tensor: torch.Tensor) -> bool:
+    """Whether a floating tensor holds one number many times."""
+    if tensor.numel() < 2 or not tensor.is_floating_point():
+        return False
+    first, last = (tensor[(place,) * tensor.ndim] for place in (0, -1))
+    return bool(first == last) and bool(tensor.min() == tensor.max())
+
+
 def _scatter(tensor: torch.Tensor, generator: torch.Generator) -> None:
-    if tensor.numel() < 2 or not tensor.is_floating_point() or tensor.min() != tensor.max():
-        return
     noise = torch.rand(tensor.shape, generator=generator).to(tensor) - 0.5
     tensor.add_(noise if tensor.ndim < 2 else noise / tensor[0].numel() ** 0.5)

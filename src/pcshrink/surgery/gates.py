@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from pcshrink.graph.model import named_modules
 from pcshrink.surgery.attention import adapt_, owner_of, restore_
 from pcshrink.surgery.gate import GATE, Gate, GateSpec, gate_class
 from pcshrink.surgery.generated import bake_
@@ -30,7 +31,7 @@ def find_gates(model: nn.Module) -> dict[str, Gate]:
     """The gates on a model, by the name of the layer they sit on."""
     return {
         name.removesuffix(GATE).removesuffix("."): module
-        for name, module in model.named_modules()
+        for name, module in named_modules(model)
         if isinstance(module, Gate)
     }
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from pcshrink.coupling.units import FIXED, AttributeFix, Channels, Ids, Ledger, Origin, Value
-from pcshrink.graph.record import Op
+from pcshrink.graph.record import Op, operands
 
 
 @dataclass
@@ -73,17 +73,6 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
         return function
 
     return register
-
-
-def operands(op: Op) -> list[Tensor]:
-    """All tensors among the arguments, lists of tensors included."""
-    given: list[Tensor] = []
-    for arg in (*op.args, *op.kwargs.values()):
-        if isinstance(arg, Tensor):
-            given.append(arg)
-        elif isinstance(arg, (list, tuple)):
-            given += [item for item in arg if isinstance(item, Tensor)]
-    return given
 
 
 def out_shape(call: Call, index: int | None = None) -> tuple[int, ...]:

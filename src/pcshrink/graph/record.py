@@ -7,6 +7,7 @@ recorded alike, at the price of one forward pass.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +36,18 @@ class Op:
     module: str
     leaving: bool = False
     hooks: bool = False
+
+
+@functools.lru_cache(maxsize=1024)
+def short_name(func: Any) -> str:
+    """The name of an operation; asking its schema is slow."""
+    return str(func._schema.name.split("::")[1])
+
+
+@functools.lru_cache(maxsize=1024)
+def is_mutable(func: Any) -> bool:
+    """Whether an operation writes into its arguments."""
+    return bool(func._schema.is_mutable)
 
 
 def operands(op: Op) -> list[Tensor]:

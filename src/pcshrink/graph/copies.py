@@ -39,6 +39,12 @@ def duplicate(model: nn.Module, memo: Memo | None = None) -> nn.Module:
     return made
 
 
+def shared_parameters(model: nn.Module) -> dict[int, nn.Parameter]:
+    """A memo for copies that only read parameters: new ones in the memory of the old, which is most of a model."""
+    plain = [p for p in model.parameters() if type(p) is nn.Parameter]
+    return {id(p): nn.Parameter(p.detach(), p.requires_grad) for p in plain}
+
+
 def _state(module: nn.Module) -> dict[str, Any] | None:
     """What a module is made of; ``None`` for one that says itself how it is copied."""
     kind = type(module)

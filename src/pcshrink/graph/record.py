@@ -20,6 +20,8 @@ from pcshrink.errors import TraceError
 from pcshrink.graph.derived import weight_hooks
 from pcshrink.graph.model import describe, evaluation, first_line, named_modules, run
 
+Compute = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
+
 
 @dataclass(slots=True)
 class Op:
@@ -51,9 +53,14 @@ def is_mutable(func: Any) -> bool:
 
 
 def operands(op: Op) -> list[Tensor]:
-    """All tensors among the arguments, lists of tensors included."""
+    """All tensors among the arguments of an operation, lists of tensors included."""
+    return operands_of(op.args, op.kwargs)
+
+
+def operands_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+    """All tensors among arguments, lists of tensors included."""
     given: list[Tensor] = []
-    for arg in (*op.args, *op.kwargs.values()):
+    for arg in (*args, *kwargs.values()):
         if isinstance(arg, Tensor):
             given.append(arg)
         elif isinstance(arg, (list, tuple)):
@@ -76,16 +83,16 @@ class Graph:
 
 
 class _Recorder(TorchDispatchMode):
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, compute: Compute) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.graph = graph
+        self.graph, self.compute = graph, compute
         self.stack: list[str] = [""]
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        out = func(*args, **kwargs)
+        out = self.compute(func, args, kwargs)
         self.graph.add(Op(func, args, kwargs, out, self.stack[-1]))
         return out
 
@@ -113,7 +120,19 @@ class _Recorder(TorchDispatchMode):
         return hook
 
 
-def record(model: nn.Module, example_input: Any, *, training: bool = False, into: Graph | None = None) -> Graph:
+def compute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run an operation."""
+    return func(*args, **kwargs)
+
+
+def record(
+    model: nn.Module,
+    example_input: Any,
+    *,
+    training: bool = False,
+    into: Graph | None = None,
+    compute: Compute = compute,
+) -> Graph:
     """Run ``model`` once and return what happened.
 
     Args:
@@ -122,12 +141,13 @@ def record(model: nn.Module, example_input: Any, *, training: bool = False, into
         training: Record the training-mode pass instead; the caller passes a copy then, since norms update buffers.
 
         into: The recording to fill, for one that keeps less.
+        compute: Runs the operations.
 
     Raises:
         TraceError: The model does not run on this input.
     """
     graph = Graph(training=training) if into is None else into
-    recorder = _Recorder(graph)
+    recorder = _Recorder(graph, compute)
     handles = []
     for name, module in named_modules(model):
         if isinstance(module, torch.jit.ScriptModule):

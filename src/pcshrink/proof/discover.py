@@ -21,10 +21,11 @@ from pcshrink.graph.copies import duplicate
 from pcshrink.graph.examples import examples_of
 from pcshrink.graph.foreign import check_copies, check_ordinary, forget_compiled
 from pcshrink.graph.model import first_line, named_modules
-from pcshrink.graph.record import record
+from pcshrink.graph.record import Graph, record
 from pcshrink.proof.choices import chooses
 from pcshrink.proof.paths import Path, path_of
 from pcshrink.proof.prove import prove
+from pcshrink.proof.survey import Survey
 from pcshrink.surgery.attention import adapted
 from pcshrink.surgery.gates import find_gates, remove_gates_
 
@@ -54,9 +55,10 @@ def discover(model: nn.Module, example_input: Any, config: MethodConfig, *, read
     examples = examples_of(model, example_input)
     check_copies(model, examples[0])
     with adapted(model.modules()), _typed(model):
-        coupling, paths, choosing = _couple(model, examples, config, reads_input)
+        survey = Survey(model)
+        coupling, paths, choosing = _couple(model, examples, config, survey, reads_input=reads_input)
         if config.prove:
-            coupling = prove(model, coupling, examples, paths, choosing=choosing)
+            coupling = prove(model, coupling, examples, paths, survey, choosing=choosing)
     for note in coupling.notes:
         warnings.warn(note, ShrinkWarning, stacklevel=3)
     if not coupling.groups:
@@ -82,7 +84,7 @@ def _typed(model: nn.Module) -> Iterator[None]:
 
 
 def _couple(
-    model: nn.Module, examples: list[Any], config: MethodConfig, reads_input: bool
+    model: nn.Module, examples: list[Any], config: MethodConfig, survey: Survey, *, reads_input: bool
 ) -> tuple[Coupling, list[Path], bool]:
     """The groups, the operations that run on each example, and whether the model makes choices that may hide much."""
     excluded = excluded_layers(model, config)
@@ -90,11 +92,12 @@ def _couple(
     called, paths, choosing = set[str](), [], False
     for example in examples:
         started = time.perf_counter()
-        graph = record(model, example)
+        graph = survey.record(example, lambda _: Graph())
+        walk.adopt(survey.ran)
         log.info("recorded %d operations in %.1f s", len(graph.ops), time.perf_counter() - started)
         walk.follow(graph)
         called |= graph.called
-        paths.append(path_of(model, graph))
+        paths.append(path_of(survey.ran, graph))
         choosing = choosing or any(chooses(op) for op in graph.ops)
     idle = [n for n, m in named_modules(model) if isinstance(m, LAYERS) and n not in called]
     if idle:  # auxiliary heads and the like run in training mode only

@@ -15,9 +15,10 @@ from torch import nn
 from pcshrink.coupling.groups import ChannelGroup, Coupling
 from pcshrink.coupling.units import Flags
 from pcshrink.errors import TraceError, VerificationError
-from pcshrink.graph.copies import duplicate
+from pcshrink.graph.copies import duplicate, shared_parameters
 from pcshrink.graph.model import describe, named_tensors
 from pcshrink.proof.paths import Path, unproven_paths
+from pcshrink.proof.survey import Survey
 from pcshrink.proof.verify import check, compare, outputs_of
 from pcshrink.surgery.cut import apply_plan
 from pcshrink.surgery.mask import masked
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 def prove(
-    model: nn.Module, coupling: Coupling, examples: list[Any], paths: list[Path], *, choosing: bool = False
+    model: nn.Module, coupling: Coupling, examples: list[Any], paths: list[Path], survey: Survey, *, choosing: bool
 ) -> Coupling:
     """Try every group; those that fail are left out, with the reason.
 
@@ -40,6 +41,7 @@ def prove(
         coupling: The groups.
         examples: The inputs to prove it on, each a tensor, a tuple or a dict of arguments.
         paths: The operations that run on each of them.
+        survey: Runs copies of the model on other inputs.
         choosing: The model sorts, thresholds or the like, so its outputs alone say little.
 
     Returns:
@@ -56,7 +58,7 @@ def prove(
     if coupling.groups:
         if proof.model is model:
             proof.model = duplicate(model)  # other inputs may leave traces
-        notes = unproven_paths(proof.model, examples, paths, functools.partial(proof.fails_on, coupling.groups))
+        notes = unproven_paths(survey, examples, paths, functools.partial(proof.fails_on, coupling.groups))
         coupling = replace(coupling, notes=tuple(notes))
     return coupling
 
@@ -178,8 +180,7 @@ def _scattered(model: nn.Module) -> nn.Module:
 
     The other parameters share the memory of the model's own: a proof only reads them, and they are the most of it.
     """
-    plain = [p for p in model.parameters() if type(p) is nn.Parameter]
-    shared = {id(p): nn.Parameter(p.detach(), p.requires_grad) for p in plain if not _is_constant(p)}
+    shared = {key: p for key, p in shared_parameters(model).items() if not _is_constant(p)}
     trial = duplicate(model, dict(shared))
     kept, generator = {id(p) for p in shared.values()}, torch.Generator().manual_seed(0)
     with torch.no_grad():

@@ -189,8 +189,8 @@ def _slots_of(ledger: Ledger, root: Ids, components: Ids) -> _Rows:
 
 
 def _distinct(numbers: Ids) -> Ids:
-    """Sorted, each once; for long arrays quicker than ``np.unique``, which hashes."""
-    ordered: Ids = np.sort(numbers)
+    """Sorted, each once; for long arrays quicker than ``np.unique``, since they consist of parts that are sorted."""
+    ordered: Ids = np.sort(numbers, kind="stable")
     first: Flags = np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]
     distinct: Ids = ordered[first]
     return distinct

@@ -6,7 +6,7 @@ import copy
 import copyreg
 import functools
 from collections import OrderedDict
-from types import FunctionType, NoneType
+from types import FunctionType, MethodType, NoneType
 from typing import Any
 
 import torch
@@ -87,6 +87,8 @@ def _value(value: Any, memo: Memo) -> Any:
         return value
     if kind is set and all(type(item) in ATOMS for item in value):
         return memo.setdefault(id(value), set(value))
+    if kind is MethodType:
+        return MethodType(value.__func__, _value(value.__self__, memo))
     if kind is Tensor and _is_whole(value):
         return _clone(value, memo)
     return copy.deepcopy(value, memo)

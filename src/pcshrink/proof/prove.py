@@ -25,6 +25,7 @@ from pcshrink.surgery.mask import masked
 from pcshrink.surgery.plan import gate_sites, make_plan
 
 MOST_TRIALS = 100  # a trial costs two forward passes
+LARGE = 4096  # from here on looking at two numbers first is quicker
 log = logging.getLogger(__name__)
 
 
@@ -181,11 +182,11 @@ def _scattered(model: nn.Module) -> nn.Module:
     The other parameters share the memory of the model's own: a proof only reads them, and they are the most of it.
     """
     shared = {key: p for key, p in shared_parameters(model).items() if not _is_constant(p)}
-    trial = duplicate(model, dict(shared))
+    trial = duplicate(model, dict(shared)).eval()  # once for all trials
     kept, generator = {id(p) for p in shared.values()}, torch.Generator().manual_seed(0)
     with torch.no_grad():
         for tensor in trial.parameters():
-            if id(tensor) not in kept and _is_constant(tensor):
+            if id(tensor) not in kept and (type(tensor) is nn.Parameter or _is_constant(tensor)):
                 _scatter(tensor, generator)
         for name, buffer in trial.named_buffers():
             if name.rpartition(".")[2] in ("running_mean", "running_var", "weight", "bias") and _is_constant(buffer):
@@ -210,8 +211,10 @@ def _is_constant(tensor: torch.Tensor) -> bool:
     """Whether a floating tensor holds one number many times."""
     if tensor.numel() < 2 or not tensor.is_floating_point():
         return False
-    first, last = (tensor[(place,) * tensor.ndim] for place in (0, -1))
-    return bool(first == last) and bool(tensor.min() == tensor.max())
+    if tensor.numel() > LARGE and bool(tensor[(0,) * tensor.ndim] != tensor[(-1,) * tensor.ndim]):
+        return False
+    low, high = tensor.aminmax()
+    return bool(low == high)
 
 
 def _scatter(tensor: torch.Tensor, generator: torch.Generator) -> None:

@@ -1,4 +1,4 @@
-"""Deep copies of models, as ``copy.deepcopy`` makes them, without what it spends on the dozen dictionaries of a module."""
+"""Deep copies as ``copy.deepcopy`` makes them, without what it spends on the dozen dictionaries of a module."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ Memo = dict[Any, Any]  # as of ``copy.deepcopy``: id -> the copy
 
 # Copies of these are the very same objects.
 ATOMS = frozenset({NoneType, bool, int, float, complex, str, bytes, FunctionType, torch.dtype})
+TABLES = frozenset({dict, OrderedDict})
 AS_EVER = getattr(object, "__getstate__", None)  # older Pythons have none
 
 
@@ -33,8 +34,7 @@ def duplicate(model: nn.Module, memo: Memo | None = None) -> nn.Module:
     for module, _ in states:  # all at first: hooks refer to modules anywhere
         memo[id(module)] = type(module).__new__(type(module))
     for module, state in reversed(states):  # children before those that hold them
-        copied = {n: value if type(value) in ATOMS else _attribute(value, memo) for n, value in state.items()}
-        memo[id(module)].__setstate__(copied)
+        memo[id(module)].__setstate__(_attributes(state, memo))
     made: nn.Module = copy.deepcopy(model, memo)
     return made
 
@@ -66,10 +66,20 @@ def _is_plain(kind: type[nn.Module]) -> bool:
     )
 
 
-def _attribute(value: Any, memo: Memo) -> Any:
-    if isinstance(value, Tensor) and value.grad_fn is not None and id(value) not in memo:
-        memo[id(value)] = value.detach().clone()  # a weight that hooks computed while training
-    return _value(value, memo)
+def _attributes(state: dict[str, Any], memo: Memo) -> dict[str, Any]:
+    """Most attributes of modules are numbers and empty dictionaries."""
+    copied: dict[str, Any] = {}
+    for name, value in state.items():
+        kind = type(value)
+        if kind in ATOMS:
+            copied[name] = value
+        elif kind in TABLES and not value:
+            copied[name] = memo.setdefault(id(value), kind())
+        else:
+            if isinstance(value, Tensor) and value.grad_fn is not None and id(value) not in memo:
+                memo[id(value)] = value.detach().clone()  # a weight that hooks computed while training
+            copied[name] = _value(value, memo)
+    return copied
 
 
 def _value(value: Any, memo: Memo) -> Any:
@@ -78,7 +88,7 @@ def _value(value: Any, memo: Memo) -> Any:
         return value
     if (known := memo.get(id(value))) is not None:
         return known
-    if kind is dict or kind is OrderedDict:
+    if kind in TABLES:
         made = memo[id(value)] = kind()
         for key, item in value.items():
             made[_value(key, memo)] = _value(item, memo)

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from pcshrink.errors import TraceError
-from pcshrink.graph.derived import weight_hooks
 from pcshrink.graph.copies import duplicate
+from pcshrink.graph.derived import weight_hooks
 from pcshrink.graph.model import describe, evaluation, first_line, named_modules, run, tensors
 
 

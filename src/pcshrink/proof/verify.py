@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from pcshrink.errors import TraceError, VerificationError
-from pcshrink.graph.examples import examples_of
 from pcshrink.graph.copies import duplicate
+from pcshrink.graph.examples import examples_of
 from pcshrink.graph.model import describe, evaluation, first_line, run, tensors, unwrap
 from pcshrink.proof.choices import Imposing, Noting
 

@@ -47,7 +47,7 @@ def shared_parameters(model: nn.Module) -> dict[int, nn.Parameter]:
 
 def _state(module: nn.Module) -> dict[str, Any] | None:
     """What a module is made of; ``None`` for one that says itself how it is copied."""
-    kind = type(module)
+    kind: Any = type(module)
     if not _is_plain(kind) or "__deepcopy__" in vars(module):
         return None
     state: Any = vars(module) if getattr(kind, "__getstate__", None) is AS_EVER else module.__getstate__()

@@ -15,7 +15,7 @@ from pcshrink.config import MethodConfig, is_number
 from pcshrink.coupling.groups import Coupling
 from pcshrink.errors import CheckpointError, ConfigError, EmptyPlanError, PlanMismatchError, SalienceError
 from pcshrink.graph.foreign import forget_compiled
-from pcshrink.graph.model import unwrap
+from pcshrink.graph.model import named_tensors, unwrap
 from pcshrink.methods.base import Group, Method, Step
 from pcshrink.methods.registry import method_for
 from pcshrink.surgery.cut import apply_plan, check_plan
@@ -190,7 +190,7 @@ class Shrinker:
                 )
                 raise ConfigError(message)
             flags[name] = flag
-        shapes = {n: tuple(t.shape) for n, t in (*self.model.named_parameters(), *self.model.named_buffers())}
+        shapes = {n: tuple(t.shape) for n, t in named_tensors(self.model).items()}
         return make_plan(self.coupling, shapes, self.method.sites, flags)
 
     def _keep(self, cut: str) -> Mapping[str, Tensor]:

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pcshrink.graph.model import describe, duplicate, evaluation, tensors, unwrap
+from pcshrink.graph.copies import duplicate
+from pcshrink.graph.model import describe, evaluation, named_modules, named_tensors, tensors, unwrap
 
 pytestmark = pytest.mark.unit
 
@@ -64,3 +65,39 @@ def test_evaluation_is_quiet_repeatable_and_over_afterwards() -> None:
 def test_inputs_are_described_by_shape_and_type() -> None:
     assert describe(torch.zeros(2, 3)) == "float32(2, 3)"
     assert describe((torch.zeros(1, dtype=torch.int64), {"a": "text"})) == "(int64(1,), {a: str})"
+
+
+def test_a_copy_keeps_what_shares_memory_and_what_hooks_refer_to() -> None:
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.count = nn.Linear(2, 2), 0
+            self.register_buffer("whole", torch.zeros(4))
+            self.register_buffer("same", self.whole.view(2, 2))
+            self.register_buffer("front", self.whole[:2])
+            self.layer.register_forward_hook(self.note)
+
+        def note(self, *_: object) -> None:
+            self.count += 1
+
+    model = Counting()
+    copied = duplicate(model)
+    copied.whole.fill_(1)
+    assert bool(copied.same.all())
+    assert bool(copied.front.all())
+    assert not model.whole.any()
+    copied.layer(torch.ones(1, 2))
+    assert (model.count, copied.count) == (0, 1)
+
+
+def test_modules_and_tensors_have_the_names_that_torch_gives_them() -> None:
+    model = nn.Sequential(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), nn.BatchNorm1d(2), nn.Linear(2, 2))
+    model.append(model[0])
+    model[2].weight = model[0][0].weight
+    assert named_modules(model) == list(model.named_modules())
+    assert named_modules(model, every_name=True) == list(model.named_modules(remove_duplicate=False))
+    for every_name in (False, True):
+        options = {"remove_duplicate": not every_name}
+        expected = [*model.named_parameters(**options), *model.named_buffers(**options)]
+        found = list(named_tensors(model, every_name=every_name).items())
+        assert [(name, id(tensor)) for name, tensor in found] == [(name, id(tensor)) for name, tensor in expected]

@@ -15,7 +15,8 @@ from pcshrink.artifact.record import Artifact
 from pcshrink.artifact.state import SCALE, names_in_plan, slots
 from pcshrink.artifact.store import WEIGHTS
 from pcshrink.errors import PlanMismatchError
-from pcshrink.graph.model import duplicate, evaluation, first_line
+from pcshrink.graph.copies import duplicate
+from pcshrink.graph.model import evaluation, first_line
 from pcshrink.surgery.cut import check_plan
 from pcshrink.surgery.gate import GATE, GateSpec, gate_class
 

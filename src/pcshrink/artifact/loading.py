@@ -18,7 +18,8 @@ from pcshrink.artifact.record import Artifact, GateState
 from pcshrink.artifact.state import SCALE, slots
 from pcshrink.artifact.store import RECORD, WEIGHTS, folder_at
 from pcshrink.errors import CheckpointError, ConfigError, NoSitesError, PlanMismatchError, ShrinkError
-from pcshrink.graph.model import duplicate, unwrap
+from pcshrink.graph.copies import duplicate
+from pcshrink.graph.model import unwrap
 from pcshrink.methods.prepared import rebuild
 from pcshrink.methods.registry import bring_gates
 from pcshrink.surgery.cut import correct_

@@ -30,6 +30,26 @@ class ChannelGroup:
         return len(self.roots)
 
 
+class _Rows:
+    """The values of each component, from pairs that are sorted by it.
+
+    Attributes:
+        repeats: For each component, whether it has the same values as the one before it.
+    """
+
+    def __init__(self, owners: Ids, values: Ids, components: Ids) -> None:
+        self.values, self.starts = values, np.append(np.searchsorted(owners, components), len(owners))
+        lengths = np.diff(self.starts)
+        number, length = (np.repeat(of_each, lengths) for of_each in (np.arange(len(components)), lengths))
+        differs = values != values[np.arange(len(values)) - length]  # the same place of a row of the same length
+        self.repeats: Flags = np.append(False, lengths[1:] == lengths[:-1])[: len(components)]
+        self.repeats[number[differs]] = False
+
+    def row(self, number: int) -> bytes:
+        """The values of a component, in a form that can be compared."""
+        return self.values[self.starts[number] : self.starts[number + 1]].tobytes()
+
+
 @dataclass
 class Coupling:
     """The outcome of the walk."""
@@ -75,8 +95,8 @@ def conclude(walk: Walk, called: set[str], touched: set[str], excluded: dict[str
             ledger.pin(ledger.writers[name], reason)
     root = ledger.components()
     while True:  # gates that are used read inputs, whose other channel axes stay; that may leave other gates unused
-        reasons = _pinned(ledger, root)
-        groups = _groups(ledger, root, reasons, order=list(walk.modules))
+        pins = _pinned(ledger, root)
+        groups = _groups(ledger, root, pins, order={name: place for place, name in enumerate(walk.modules)})
         used = {site for group in groups for site in group.sites}
         over = [(site, units) for site, units in ledger.averaged if site in used and len(units)]
         if not over:
@@ -84,7 +104,7 @@ def conclude(walk: Walk, called: set[str], touched: set[str], excluded: dict[str
         ledger.averaged = [(site, units) for site, units in ledger.averaged if site not in used]
         for site, units in over:
             ledger.pin(units, f"the gate of {site.module!r} averages over them")
-    refused = _refusals(ledger, root, reasons, groups)
+    refused = _refusals(ledger, root, pins, groups)
     groups, alone = [g for g in groups if g.channels > 1], [g for g in groups if g.channels == 1]
     refused |= {w: "all its channels are tied together, so none can leave alone" for g in alone for w in g.writers}
     for name, module in walk.modules.items():
@@ -103,42 +123,42 @@ def _why_idle(layer: str, called: set[str], touched: set[str]) -> str:
     return "not used in the recorded pass"
 
 
-def _pinned(ledger: Ledger, root: Ids) -> dict[int, str]:
-    """Component -> the first reason why it must stay."""
-    reasons: dict[int, str] = {FIXED: "the network input"}
-    for units, reason in ledger.pins:
-        for component in np.unique(root[units]):
-            reasons.setdefault(int(component), reason)
-    return reasons
+def _pinned(ledger: Ledger, root: Ids) -> Ids:
+    """For every component the number of the first pin that makes it stay; -1 where there is none."""
+    first = np.full(ledger.count, -1)
+    for number in reversed(range(len(ledger.pins))):
+        first[root[ledger.pins[number][0]]] = number
+    return first
 
 
-def _groups(ledger: Ledger, root: Ids, reasons: dict[int, str], order: list[str]) -> list[ChannelGroup]:
-    free = np.ones(ledger.count, bool)
-    free[list(reasons)] = False
+def _groups(ledger: Ledger, root: Ids, pins: Ids, order: dict[str, int]) -> list[ChannelGroup]:
+    free: Flags = pins < 0
+    free[FIXED] = False
     sites = list(ledger.gates)
     components, behind = _gated(ledger, root, free, sites)
-    families: dict[tuple[bytes, bytes], list[int]] = {}
+    families: dict[tuple[bytes, bytes], list[Ids]] = {}
     slots = _slots_of(ledger, root, components)
-    for component, *family in zip(components.tolist(), slots, behind, strict=True):
-        families.setdefault((family[0], family[1]), []).append(component)
+    changes = np.flatnonzero(~(slots.repeats & behind.repeats)).tolist()
+    for first, end in itertools.pairwise([*changes, len(components)]):  # channels of a group are neighbours mostly
+        families.setdefault((slots.row(first), behind.row(first)), []).append(components[first:end])
     owner = np.full(ledger.count, -1)
     for number, members in enumerate(families.values()):
-        owner[members] = number
+        owner[np.concatenate(members)] = number
     wrote, read = (_modules_of(table, root, owner, order) for table in (ledger.writers, ledger.readers))
     groups, taken = [], set[str]()
     for number, ((_, chosen), members) in enumerate(families.items()):
         at = [sites[i] for i in np.frombuffer(chosen, np.int64)]
-        placed = tuple(sorted(at, key=lambda s: order.index(s.module)))
+        placed = tuple(sorted(at, key=lambda s: order[s.module]))
         base = name = (wrote.get(number) or [placed[0].module])[0]
         while name in taken:
             name = f"{base}#{len(taken)}"
         taken.add(name)
         writers, readers = tuple(wrote.get(number, ())), tuple(read.get(number, ()))
-        groups.append(ChannelGroup(name, np.array(members), writers, readers, placed))
-    return sorted(groups, key=lambda g: order.index(g.writers[0]) if g.writers else len(order))
+        groups.append(ChannelGroup(name, np.concatenate(members), writers, readers, placed))
+    return sorted(groups, key=lambda g: order[g.writers[0]] if g.writers else len(order))
 
 
-def _gated(ledger: Ledger, root: Ids, free: Flags, sites: list[Site]) -> tuple[Ids, list[bytes]]:
+def _gated(ledger: Ledger, root: Ids, free: Flags, sites: list[Site]) -> tuple[Ids, _Rows]:
     """The components that gates make zero where it matters, and the numbers of these gates' sites."""
     number = {site: i for i, site in enumerate(sites)}
     mark, with_site = np.zeros(ledger.count, bool), []
@@ -153,10 +173,10 @@ def _gated(ledger: Ledger, root: Ids, free: Flags, sites: list[Site]) -> tuple[I
     pairs = _distinct(np.concatenate([np.zeros(0, np.int64), *with_site]))
     owners = pairs // max(len(sites), 1)
     components = np.unique(owners)
-    return components, _rows(owners, pairs % max(len(sites), 1), components)
+    return components, _Rows(owners, pairs % max(len(sites), 1), components)
 
 
-def _slots_of(ledger: Ledger, root: Ids, components: Ids) -> list[bytes]:
+def _slots_of(ledger: Ledger, root: Ids, components: Ids) -> _Rows:
     """For each component the numbers of the parameter axes it lives on."""
     count = max(len(ledger.slots), 1)
     units = np.concatenate([np.zeros(0, np.int64), *(u for _, _, u in ledger.slots)])
@@ -165,38 +185,32 @@ def _slots_of(ledger: Ledger, root: Ids, components: Ids) -> list[bytes]:
     wanted[components] = True
     wanted = wanted[root[units]]
     pairs = _distinct(root[units[wanted]] * count + numbers[wanted])
-    return _rows(pairs // count, pairs % count, components)
+    return _Rows(pairs // count, pairs % count, components)
 
 
 def _distinct(numbers: Ids) -> Ids:
-    """Sorted, each once; for long arrays quicker than ``np.unique``, which hashes."""
-    ordered: Ids = np.sort(numbers)
+    """Sorted, each once; for long arrays quicker than ``np.unique``, since they consist of parts that are sorted."""
+    ordered: Ids = np.sort(numbers, kind="stable")
     first: Flags = np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]
     distinct: Ids = ordered[first]
     return distinct
 
 
-def _rows(owners: Ids, values: Ids, components: Ids) -> list[bytes]:
-    """The values of each component, from sorted pairs, in a form that can be compared."""
-    starts = np.append(np.searchsorted(owners, components), len(owners)).tolist()
-    return [values[a:b].tobytes() for a, b in itertools.pairwise(starts)]
-
-
-def _modules_of(table: dict[str, Ids], root: Ids, owner: Ids, order: list[str]) -> dict[int, list[str]]:
+def _modules_of(table: dict[str, Ids], root: Ids, owner: Ids, order: dict[str, int]) -> dict[int, list[str]]:
     """Group number -> the modules whose channels belong to it, in the model's order."""
     modules: dict[int, list[str]] = {}
-    for module in sorted(table, key=order.index):
+    for module in sorted(table, key=lambda name: order[name]):
         for number in np.unique(owner[root[table[module]]]):
             if number >= 0:
                 modules.setdefault(int(number), []).append(module)
     return modules
 
 
-def _refusals(ledger: Ledger, root: Ids, reasons: dict[int, str], groups: list[ChannelGroup]) -> dict[str, str]:
+def _refusals(ledger: Ledger, root: Ids, pins: Ids, groups: list[ChannelGroup]) -> dict[str, str]:
     grouped = {w for g in groups for w in g.writers}
     refused = {}
     for module, units in ledger.writers.items():
         if module not in grouped:
-            given = [reasons[int(c)] for c in np.unique(root[units]) if int(c) in reasons and c != FIXED]
-            refused[module] = given[0] if given else "its output is never read by another layer"
+            given = [int(pins[c]) for c in np.unique(root[units]) if pins[c] >= 0 and c != FIXED]
+            refused[module] = ledger.pins[given[0]][1] if given else "its output is never read by another layer"
     return refused

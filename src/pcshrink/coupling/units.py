@@ -7,7 +7,7 @@ or not at all.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -63,15 +63,15 @@ class Channels:
 
     def take(self, index: Ids | slice) -> Channels:
         """The channels at some indices."""
-        return replace(self, units=self.units[index], zero=self.zero[index])
+        return Channels(self.units[index], self.zero[index], self.needs, self.why, self.heads)
 
     def broken(self, why: str) -> Channels:
         """The same channels after an operation that does not keep zeros."""
-        return replace(self, zero=np.zeros_like(self.zero), needs=frozenset(), why=why)
+        return Channels(self.units, np.zeros(len(self.zero), bool), why=why, heads=self.heads)
 
     def gated(self, site: Site) -> Channels:
         """The same channels behind a gate."""
-        return replace(self, zero=np.ones_like(self.zero), needs=frozenset({site}), heads=False)
+        return Channels(self.units, np.ones(len(self.zero), bool), frozenset({site}), self.why)
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,10 @@ class Value:
     shape: tuple[int, ...]
     axes: dict[int, Channels] = field(default_factory=dict)
     origin: Origin | None = None
+
+    def with_axes(self, axes: dict[int, Channels]) -> Value:
+        """The same tensor with other knowledge about its channels."""
+        return Value(self.shape, axes, self.origin)
 
     def at(self, axis: int) -> Channels | None:
         """The channels on an axis (negative counts from the end)."""
@@ -136,7 +140,8 @@ class Ledger:
 
     def tie(self, first: Ids, second: Ids, reason: str) -> None:
         """Units at equal positions leave together; whatever meets a fixed one is pinned."""
-        first, second = np.broadcast_arrays(first, second)
+        if first.shape != second.shape:
+            first, second = np.broadcast_arrays(first, second)
         fixed = (first == FIXED) | (second == FIXED)
         if fixed.any():
             self.pin(np.concatenate([first[fixed], second[fixed]]), reason)

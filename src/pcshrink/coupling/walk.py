@@ -12,14 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from pcshrink.coupling import rules  # noqa: F401 - importing them registers them
-from pcshrink.coupling.rules.core import RULES, Call, averaged, operands
+from pcshrink.coupling.rules.core import RULES, Call, averaged
 from pcshrink.coupling.rules.pointwise import is_pointwise, pointwise
 from pcshrink.coupling.rules.whole import WholeCall, WholeRule, derive, find_whole
 from pcshrink.coupling.units import FIXED, Ledger, Origin, Site, Value
 from pcshrink.graph.derived import DerivedWeight, derived_weights
 from pcshrink.graph.foreign import is_inside, scripted_parts
-from pcshrink.graph.model import first_line, is_linear, tensors
-from pcshrink.graph.record import Graph, Op
+from pcshrink.graph.model import first_line, is_linear, named_modules, named_tensors, tensors
+from pcshrink.graph.record import Graph, Op, is_mutable, operands, short_name
 
 log = logging.getLogger(__name__)
 SCRIPTED = "is scripted or traced by torch.jit and cannot be cut; shrink first, then script"
@@ -31,10 +31,10 @@ class Walk:
     def __init__(self, model: nn.Module, ledger: Ledger, *, reads_input: bool = True) -> None:
         self.model, self.reads_input = model, reads_input
         self.ledger = ledger
-        self.modules = dict(model.named_modules())
+        self.modules = dict(named_modules(model))
         self.values: dict[int, Value] = {}
         self.named: dict[str, Value] = {}
-        self.tensors = [*model.named_parameters(), *model.named_buffers()]  # held, since their ids are the keys
+        self.tensors = list(named_tensors(model).items())  # held, since their ids are the keys
         for name, tensor in self.tensors:
             self.values[id(tensor)] = self.named[name] = ledger.parameter(name, tensor)
         self.own_ids = set(self.values)
@@ -57,7 +57,7 @@ class Walk:
 
     def adopt(self, copy: nn.Module) -> None:
         """Know the parameters of a copy as those of the model itself."""
-        for name, tensor in (*copy.named_parameters(), *copy.named_buffers()):
+        for name, tensor in named_tensors(copy).items():
             self.values[id(tensor)] = self.named[name]
             self.own_ids.add(id(tensor))
 
@@ -100,7 +100,7 @@ class Walk:
         module = self.modules.get(op.module)
         if (rule := find_whole(module, op.args)) is not None:
             self.skipped = (op.module, True, functools.partial(self._whole, rule, op))
-        inputs = tensors((op.args, op.kwargs))
+        inputs = list(op.args[:1]) if op.args and isinstance(op.args[0], Tensor) else tensors((op.args, op.kwargs))
         self.entered[op.module] = (inputs[0], self.lookup(inputs[0])) if inputs else None
         self.wrote.discard(op.module)
         if inputs and (is_linear(module) or isinstance(module, nn.modules.conv._ConvNd)):
@@ -122,7 +122,7 @@ class Walk:
                 site = Site(module, at_input=True)
                 if self._open_site(site, value, axis):
                     self.overridden[module] = (id(tensor), value)
-                    self.values[id(tensor)] = replace(value, axes=value.axes | {axis: channels.gated(site)})
+                    self.values[id(tensor)] = value.with_axes(value.axes | {axis: channels.gated(site)})
 
     def _open_site(self, site: Site, value: Value, axis: int) -> bool:
         origin = value.origin
@@ -164,7 +164,7 @@ class Walk:
         axis = written if written in value.axes else next(iter(value.axes))
         channels = value.axes[axis]
         if not channels.zero.all() and not channels.heads and self._open_site(site, value, axis):
-            self.values[id(op.out)] = replace(value, axes=value.axes | {axis: channels.gated(site)})
+            self.values[id(op.out)] = value.with_axes(value.axes | {axis: channels.gated(site)})
 
     def _owns_tensors(self, name: str) -> bool:
         """All parameters and buffers below it are its own, as in a frozen norm or an activation with a learned shift.
@@ -180,8 +180,8 @@ class Walk:
     def _apply(self, op: Op) -> None:
         if self._computes_weight(op):
             return
-        raw = op.func._schema.name.split("::")[1]
-        name = raw if raw in RULES else raw.removesuffix("_") if op.func._schema.is_mutable else raw
+        raw = short_name(op.func)
+        name = raw if raw in RULES else raw.removesuffix("_") if is_mutable(op.func) else raw
         module = self.modules.get(op.module)
         entered = self.entered.get(op.module)
         attributes = vars(module) if module is not None else {}
@@ -228,7 +228,7 @@ class Walk:
             for axis, channels in value.axes.items():
                 if axis not in single:
                     self.ledger.pin(channels.units, "a single channel cannot leave")
-            self.values[id(tensor)] = replace(value, axes=single)
+            self.values[id(tensor)] = value.with_axes(single)
             self._mark_aliases(op, tensor, self.values[id(tensor)])
 
     def _mark_aliases(self, op: Op, tensor: Tensor, value: Value) -> None:
@@ -236,12 +236,12 @@ class Walk:
         if not tensor.numel():
             return
         family = self.aliases.setdefault(tensor.untyped_storage().data_ptr(), [])
-        if op.func._schema.is_mutable and not all(c.zero.all() for c in value.axes.values()):
+        if is_mutable(op.func) and not all(c.zero.all() for c in value.axes.values()):
             for other in family:
                 if other is not tensor and (known := self.values.get(id(other))) is not None:
                     why = f"{op.func._schema.name} in {op.module!r} writes into a view"
                     axes = {a: c.broken(why) for a, c in known.axes.items()}
-                    self.values[id(other)] = replace(known, axes=axes)
+                    self.values[id(other)] = known.with_axes(axes)
         if all(other is not tensor for other in family):
             family.append(tensor)
 

@@ -11,6 +11,8 @@ from torch import nn
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
+from pcshrink.graph.model import named_modules
+
 Kind = Literal["weight norm", "spectral norm", "weight standardisation"]
 PARAMETRISATIONS: dict[str, Kind] = {
     "torch.nn.utils.parametrizations._WeightNorm": "weight norm",
@@ -51,7 +53,7 @@ class DerivedWeight:
 def derived_weights(model: nn.Module) -> list[DerivedWeight]:
     """All weights of a model that are computed in a known way, and that nothing else changes."""
     ways = (_parametrised, _hooked, _standardised)
-    modules = [(n, m) for n, m in model.named_modules() if not isinstance(m, torch.jit.ScriptModule)]
+    modules = [(n, m) for n, m in named_modules(model) if not isinstance(m, torch.jit.ScriptModule)]
     return [d for name, module in modules for way in ways for d in way(name, module)]
 
 

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from pcshrink.errors import TraceError
+from pcshrink.graph.copies import duplicate
 from pcshrink.graph.derived import weight_hooks
-from pcshrink.graph.model import describe, duplicate, evaluation, first_line, run, tensors
+from pcshrink.graph.model import describe, evaluation, first_line, named_modules, run, tensors
 
 
 def check_ordinary(model: nn.Module) -> None:
@@ -41,7 +42,7 @@ def check_ordinary(model: nn.Module) -> None:
 def scripted_parts(model: nn.Module) -> list[str]:
     """The names of the outermost scripted or traced modules."""
     found: list[str] = []
-    for name, module in model.named_modules():
+    for name, module in named_modules(model):
         if isinstance(module, torch.jit.ScriptModule) and not is_inside(name, found):
             found.append(name)
     return found
@@ -60,7 +61,7 @@ def forget_compiled() -> None:
 
 def hooked_from_outside(model: nn.Module) -> list[str]:
     """Modules with hooks or a forward pass that somebody put on the instance; a copy may share them with the model."""
-    return [name or type(model).__name__ for name, module in model.named_modules() if _has_strange_hooks(module)]
+    return [name or type(model).__name__ for name, module in named_modules(model) if _has_strange_hooks(module)]
 
 
 def _has_strange_hooks(module: nn.Module) -> bool:

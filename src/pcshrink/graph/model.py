@@ -1,10 +1,8 @@
-"""Small helpers around models: calling, copying, unwrapping, and a quiet evaluation mode."""
+"""Small helpers around models: calling, unwrapping, and a quiet evaluation mode."""
 
 from __future__ import annotations
 
 import contextlib
-import copy
-from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -59,31 +57,56 @@ def is_linear(module: nn.Module | None) -> bool:
     return isinstance(module, nn.Linear) or f"{type(module).__module__}.{type(module).__qualname__}" == CONV1D
 
 
-def duplicate(model: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module:
-    """A deep copy. Modules carry a dozen empty dictionaries each; making new ones here takes most of the time away."""
-    memo = {} if memo is None else memo
-    for module in model.modules():
-        for value in vars(module).values():
-            if type(value) in (dict, OrderedDict) and not value:
-                memo[id(value)] = type(value)()
-            elif isinstance(value, Tensor) and value.grad_fn is not None:  # a weight that hooks computed while training
-                memo.setdefault(id(value), value.detach().clone())
-    return copy.deepcopy(model, memo)
+def named_modules(model: nn.Module, *, every_name: bool = False) -> list[tuple[str, nn.Module]]:
+    """As ``model.named_modules()``, which hands every module through one generator for each level above it.
+
+    Args:
+        model: Any module.
+        every_name: A module that is held in several places is listed under each of its names, not under the first.
+    """
+    found: list[tuple[str, nn.Module]] = []
+    seen: set[int] = set()
+    waiting = [("", model)]
+    while waiting:
+        name, module = waiting.pop()
+        if id(module) in seen and not every_name:
+            continue
+        seen.add(id(module))
+        found.append((name, module))
+        prefix = f"{name}." if name else ""
+        children = [(prefix + key, child) for key, child in module._modules.items() if child is not None]
+        waiting += reversed(children)
+    return found
+
+
+def named_tensors(model: nn.Module, *, every_name: bool = False) -> dict[str, Tensor]:
+    """All parameters, then all buffers; each under its first name, or under every one."""
+    modules = named_modules(model, every_name=every_name)
+    found: dict[str, Tensor] = {}
+    for table in ("_parameters", "_buffers"):
+        seen: set[int] = set()
+        for name, module in modules:
+            for key, tensor in getattr(module, table).items():
+                if tensor is not None and (every_name or id(tensor) not in seen):
+                    seen.add(id(tensor))
+                    found[f"{name}.{key}" if name else key] = tensor
+    return found
 
 
 @contextlib.contextmanager
 def evaluation(model: nn.Module, *, training: bool = False) -> Iterator[None]:
     """Evaluation mode, no gradients, eager, fixed random state; everything is put back afterwards."""
-    modes = [(module, module.training) for module in model.modules()]
-    devices = [p.device.index for p in model.parameters() if p.device.type == "cuda"]
-    elsewhere = any(p.device.type != "cpu" for p in model.parameters())
+    modes = [(module, module.training) for _, module in named_modules(model)]
+    devices = {p.device for module, _ in modes for p in module._parameters.values() if p is not None}
+    elsewhere = any(device.type != "cpu" for device in devices)
     fastpath = torch.backends.mha.get_fastpath_enabled()
-    model.train(training)
+    if any(mode != training for _, mode in modes):
+        model.train(training)
     torch.backends.mha.set_fastpath_enabled(False)
     try:
         with (
             torch.no_grad(),
-            torch.random.fork_rng(sorted(set(devices))),
+            torch.random.fork_rng(sorted(d.index for d in devices if d.type == "cuda")),
             torch.compiler.set_stance("force_eager"),
             torch.autocast("cpu", enabled=False),
         ):
@@ -93,7 +116,8 @@ def evaluation(model: nn.Module, *, training: bool = False) -> Iterator[None]:
     finally:
         torch.backends.mha.set_fastpath_enabled(fastpath)
         for module, mode in modes:
-            module.training = mode
+            if module.training != mode:  # setting an attribute of a module is slow
+                module.training = mode
 
 
 def first_line(error: BaseException) -> str:

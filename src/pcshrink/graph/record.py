@@ -7,20 +7,23 @@ recorded alike, at the price of one forward pass.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pcshrink.errors import TraceError
 from pcshrink.graph.derived import weight_hooks
-from pcshrink.graph.model import describe, evaluation, first_line, run
+from pcshrink.graph.model import describe, evaluation, first_line, named_modules, run
+
+Compute = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 
 
-@dataclass
+@dataclass(slots=True)
 class Op:
     """One operation, or one module boundary (``func is None``).
 
@@ -37,6 +40,34 @@ class Op:
     hooks: bool = False
 
 
+@functools.lru_cache(maxsize=1024)
+def short_name(func: Any) -> str:
+    """The name of an operation; asking its schema is slow."""
+    return str(func._schema.name.split("::")[1])
+
+
+@functools.lru_cache(maxsize=1024)
+def is_mutable(func: Any) -> bool:
+    """Whether an operation writes into its arguments."""
+    return bool(func._schema.is_mutable)
+
+
+def operands(op: Op) -> list[Tensor]:
+    """All tensors among the arguments of an operation, lists of tensors included."""
+    return operands_of(op.args, op.kwargs)
+
+
+def operands_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+    """All tensors among arguments, lists of tensors included."""
+    given: list[Tensor] = []
+    for arg in (*args, *kwargs.values()):
+        if isinstance(arg, Tensor):
+            given.append(arg)
+        elif isinstance(arg, (list, tuple)):
+            given += [item for item in arg if isinstance(item, Tensor)]
+    return given
+
+
 @dataclass
 class Graph:
     """The recording: operations in order, and what the model returned. Holds all tensors alive, so ids are unique."""
@@ -46,24 +77,28 @@ class Graph:
     called: set[str] = field(default_factory=set)
     training: bool = False
 
+    def add(self, op: Op) -> None:
+        """What happened next; another kind of recording may keep less of it."""
+        self.ops.append(op)
+
 
 class _Recorder(TorchDispatchMode):
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, compute: Compute) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.graph = graph
+        self.graph, self.compute = graph, compute
         self.stack: list[str] = [""]
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        out = func(*args, **kwargs)
-        self.graph.ops.append(Op(func, args, kwargs, out, self.stack[-1]))
+        out = self.compute(func, args, kwargs)
+        self.graph.add(Op(func, args, kwargs, out, self.stack[-1]))
         return out
 
     def before(self, name: str) -> Callable[..., None]:
         def hook(module: nn.Module, args: tuple[Any, ...]) -> None:
-            self.graph.ops.append(Op(None, (), {}, None, name, hooks=True))
+            self.graph.add(Op(None, (), {}, None, name, hooks=True))
 
         return hook
 
@@ -72,20 +107,32 @@ class _Recorder(TorchDispatchMode):
             computed = {h.name: getattr(module, h.name) for h in weight_hooks(module)}
             self.graph.called.add(name)
             self.stack.append(name)
-            self.graph.ops.append(Op(None, args, kwargs, computed, name))
+            self.graph.add(Op(None, args, kwargs, computed, name))
 
         return hook
 
     def leave(self, name: str) -> Callable[..., None]:
         def hook(module: nn.Module, args: tuple[Any, ...], out: Any) -> None:
-            self.graph.ops.append(Op(None, args, {}, out, name, leaving=True))
+            self.graph.add(Op(None, args, {}, out, name, leaving=True))
             if self.stack[-1] == name:
                 self.stack.pop()
 
         return hook
 
 
-def record(model: nn.Module, example_input: Any, *, training: bool = False) -> Graph:
+def compute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run an operation."""
+    return func(*args, **kwargs)
+
+
+def record(
+    model: nn.Module,
+    example_input: Any,
+    *,
+    training: bool = False,
+    into: Graph | None = None,
+    compute: Compute = compute,
+) -> Graph:
     """Run ``model`` once and return what happened.
 
     Args:
@@ -93,13 +140,16 @@ def record(model: nn.Module, example_input: Any, *, training: bool = False) -> G
         example_input: A tensor, a tuple of positional arguments, or a dict of keyword arguments.
         training: Record the training-mode pass instead; the caller passes a copy then, since norms update buffers.
 
+        into: The recording to fill, for one that keeps less.
+        compute: Runs the operations.
+
     Raises:
         TraceError: The model does not run on this input.
     """
-    graph = Graph(training=training)
-    recorder = _Recorder(graph)
+    graph = Graph(training=training) if into is None else into
+    recorder = _Recorder(graph, compute)
     handles = []
-    for name, module in model.named_modules():
+    for name, module in named_modules(model):
         if isinstance(module, torch.jit.ScriptModule):
             continue  # they take no hooks, so their operations count as those of the module around them
         if module._forward_pre_hooks:

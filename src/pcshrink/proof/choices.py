@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pcshrink.errors import VerificationError
-from pcshrink.graph.record import Op
+from pcshrink.graph.record import Op, is_mutable, short_name
 
 ROUNDING = ("floor", "ceil", "round", "trunc", "sign", "sgn", "floor_divide")
 PICKING = ("topk", "sort", "max", "min", "median", "nanmedian", "kthvalue", "mode", "cummax", "cummin")
@@ -43,7 +43,7 @@ class Choices:
 
 def chooses(op: Op) -> bool:
     """Whether a recorded operation turns floating values into a choice."""
-    return op.func is not None and _is_choice(op.func._schema.name.split("::")[1], (op.args, op.kwargs), op.out)
+    return op.func is not None and _is_choice(short_name(op.func), (op.args, op.kwargs), op.out)
 
 
 def _is_choice(name: str, args: Any, out: Any) -> bool:
@@ -80,7 +80,7 @@ class Noting(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operation and keep what a choice saw and gave."""
         kwargs = kwargs or {}
-        out, name = func(*args, **kwargs), func._schema.name.split("::")[1]
+        out, name = func(*args, **kwargs), short_name(func)
         if _is_choice(name, (args, kwargs), out):
             self.choices.made.append(Choice(name, _copied(list(_floating((args, kwargs)))), _copied(out)))
         return out
@@ -97,7 +97,7 @@ class Imposing(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operation; where it chooses, give what was chosen before."""
         kwargs = kwargs or {}
-        out, name = func(*args, **kwargs), func._schema.name.split("::")[1]
+        out, name = func(*args, **kwargs), short_name(func)
         if not _is_choice(name, (args, kwargs), out):
             return out
         number = len(self.seen)
@@ -114,12 +114,12 @@ class Imposing(TorchDispatchMode):
         if any(isinstance(a, Tensor) and a.shape != b.shape for a, b in zip(outs, before, strict=True)):
             sized_by_values = torch.Tag.dynamic_output_shape in func.tags or "nms" in func._schema.name
             return chosen if sized_by_values else out
-        if func._schema.is_mutable and isinstance(out, Tensor):
+        if is_mutable(func) and isinstance(out, Tensor):
             return out.copy_(chosen)
         if isinstance(out, Tensor):
             return chosen.clone()
         picks = [b for b in before if isinstance(b, Tensor) and b.dtype == torch.int64]
-        if func._schema.name.split("::")[1] in PICKING and len(outs) == 2 and picks:
+        if short_name(func) in PICKING and len(outs) == 2 and picks:
             outs = [_gather(args[0], before[1], outs[0], _axis(func, args, kwargs)), before[1].clone()]
         return type(out)(outs) if isinstance(out, list) else tuple(outs)
 

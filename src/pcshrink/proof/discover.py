@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import fnmatch
 import logging
 import time
@@ -18,13 +17,15 @@ from pcshrink.coupling.groups import Coupling, conclude
 from pcshrink.coupling.units import Ledger
 from pcshrink.coupling.walk import Walk
 from pcshrink.errors import NoSitesError, ShrinkError, ShrinkWarning, TraceError
+from pcshrink.graph.copies import duplicate
 from pcshrink.graph.examples import examples_of
 from pcshrink.graph.foreign import check_copies, check_ordinary, forget_compiled
-from pcshrink.graph.model import first_line
-from pcshrink.graph.record import record
+from pcshrink.graph.model import first_line, named_modules
+from pcshrink.graph.record import Graph, record
 from pcshrink.proof.choices import chooses
 from pcshrink.proof.paths import Path, path_of
 from pcshrink.proof.prove import prove
+from pcshrink.proof.survey import Survey
 from pcshrink.surgery.attention import adapted
 from pcshrink.surgery.gates import find_gates, remove_gates_
 
@@ -49,14 +50,15 @@ def discover(model: nn.Module, example_input: Any, config: MethodConfig, *, read
     check_ordinary(model)
     forget_compiled()
     if find_gates(model):  # shrinking goes on: look at the network without the gates it has already
-        model = copy.deepcopy(model)
+        model = duplicate(model)
         remove_gates_(model)
     examples = examples_of(model, example_input)
     check_copies(model, examples[0])
     with adapted(model.modules()), _typed(model):
-        coupling, paths, choosing = _couple(model, examples, config, reads_input)
+        survey = Survey(model)
+        coupling, paths, choosing = _couple(model, examples, config, survey, reads_input=reads_input)
         if config.prove:
-            coupling = prove(model, coupling, examples, paths, choosing=choosing)
+            coupling = prove(model, coupling, examples, paths, survey, choosing=choosing)
     for note in coupling.notes:
         warnings.warn(note, ShrinkWarning, stacklevel=3)
     if not coupling.groups:
@@ -82,7 +84,7 @@ def _typed(model: nn.Module) -> Iterator[None]:
 
 
 def _couple(
-    model: nn.Module, examples: list[Any], config: MethodConfig, reads_input: bool
+    model: nn.Module, examples: list[Any], config: MethodConfig, survey: Survey, *, reads_input: bool
 ) -> tuple[Coupling, list[Path], bool]:
     """The groups, the operations that run on each example, and whether the model makes choices that may hide much."""
     excluded = excluded_layers(model, config)
@@ -90,13 +92,14 @@ def _couple(
     called, paths, choosing = set[str](), [], False
     for example in examples:
         started = time.perf_counter()
-        graph = record(model, example)
+        graph = survey.record(example, lambda _: Graph())
+        walk.adopt(survey.ran)
         log.info("recorded %d operations in %.1f s", len(graph.ops), time.perf_counter() - started)
         walk.follow(graph)
         called |= graph.called
-        paths.append(path_of(model, graph))
+        paths.append(path_of(survey.ran, graph))
         choosing = choosing or any(chooses(op) for op in graph.ops)
-    idle = [n for n, m in model.named_modules() if isinstance(m, LAYERS) and n not in called]
+    idle = [n for n, m in named_modules(model) if isinstance(m, LAYERS) and n not in called]
     if idle:  # auxiliary heads and the like run in training mode only
         called |= _follow_training(model, walk, examples[0])
     touched = {name for path in paths for _, _, *parameters in path for name in parameters}
@@ -104,7 +107,7 @@ def _couple(
 
 
 def _follow_training(model: nn.Module, walk: Walk, example_input: Any) -> set[str]:
-    trial = copy.deepcopy(model)
+    trial = duplicate(model)
     try:
         graph = record(trial, example_input, training=True)
     except TraceError:
@@ -120,7 +123,7 @@ def excluded_layers(model: nn.Module, config: MethodConfig) -> dict[str, str]:
     Raises:
         NoSitesError: A pattern matches nothing.
     """
-    layers = [n for n, m in model.named_modules() if isinstance(m, LAYERS)]
+    layers = [n for n, m in named_modules(model) if isinstance(m, LAYERS)]
     excluded: dict[str, str] = {}
     for pattern in config.exclude:
         excluded |= dict.fromkeys(_matching(layers, pattern, "exclude"), f"excluded by {pattern!r}")

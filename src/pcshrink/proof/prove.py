@@ -15,19 +15,22 @@ from torch import nn
 from pcshrink.coupling.groups import ChannelGroup, Coupling
 from pcshrink.coupling.units import Flags
 from pcshrink.errors import TraceError, VerificationError
-from pcshrink.graph.model import describe, duplicate
+from pcshrink.graph.copies import duplicate, shared_parameters
+from pcshrink.graph.model import describe, named_tensors
 from pcshrink.proof.paths import Path, unproven_paths
+from pcshrink.proof.survey import Survey
 from pcshrink.proof.verify import check, compare, outputs_of
 from pcshrink.surgery.cut import apply_plan
 from pcshrink.surgery.mask import masked
 from pcshrink.surgery.plan import gate_sites, make_plan
 
 MOST_TRIALS = 100  # a trial costs two forward passes
+LARGE = 4096  # from here on looking at two numbers first is quicker
 log = logging.getLogger(__name__)
 
 
 def prove(
-    model: nn.Module, coupling: Coupling, examples: list[Any], paths: list[Path], *, choosing: bool = False
+    model: nn.Module, coupling: Coupling, examples: list[Any], paths: list[Path], survey: Survey, *, choosing: bool
 ) -> Coupling:
     """Try every group; those that fail are left out, with the reason.
 
@@ -39,6 +42,7 @@ def prove(
         coupling: The groups.
         examples: The inputs to prove it on, each a tensor, a tuple or a dict of arguments.
         paths: The operations that run on each of them.
+        survey: Runs copies of the model on other inputs.
         choosing: The model sorts, thresholds or the like, so its outputs alone say little.
 
     Returns:
@@ -55,7 +59,7 @@ def prove(
     if coupling.groups:
         if proof.model is model:
             proof.model = duplicate(model)  # other inputs may leave traces
-        notes = unproven_paths(proof.model, examples, paths, functools.partial(proof.fails_on, coupling.groups))
+        notes = unproven_paths(survey, examples, paths, functools.partial(proof.fails_on, coupling.groups))
         coupling = replace(coupling, notes=tuple(notes))
     return coupling
 
@@ -66,7 +70,7 @@ class _Proof:
     def __init__(self, model: nn.Module, coupling: Coupling, examples: list[Any], choosing: bool) -> None:
         self.original, self.coupling, self.examples, self.choosing = model, coupling, examples, choosing
         self.model = _scattered(model)
-        self.shapes = {n: tuple(t.shape) for n, t in (*model.named_parameters(), *model.named_buffers())}
+        self.shapes = {n: tuple(t.shape) for n, t in named_tensors(model).items()}
         self.gates = gate_sites(coupling)
         self.kinds = {group.name: self._kind(group) for group in coupling.groups}
         self.trials = 0
@@ -173,14 +177,19 @@ def _keep_some(groups: list[ChannelGroup]) -> dict[str, Flags]:
 
 
 def _scattered(model: nn.Module) -> nn.Module:
-    """A copy whose constant tensors, such as zero-initialised norms, get random values, so that wrong cuts show."""
-    trial = duplicate(model)
-    generator = torch.Generator().manual_seed(0)
+    """A copy whose constant tensors, such as zero-initialised norms, get random values, so that wrong cuts show.
+
+    The other parameters share the memory of the model's own: a proof only reads them, and they are the most of it.
+    """
+    shared = {key: p for key, p in shared_parameters(model).items() if not _is_constant(p)}
+    trial = duplicate(model, dict(shared)).eval()  # once for all trials
+    kept, generator = {id(p) for p in shared.values()}, torch.Generator().manual_seed(0)
     with torch.no_grad():
         for tensor in trial.parameters():
-            _scatter(tensor, generator)
+            if id(tensor) not in kept and (type(tensor) is nn.Parameter or _is_constant(tensor)):
+                _scatter(tensor, generator)
         for name, buffer in trial.named_buffers():
-            if name.rpartition(".")[2] in ("running_mean", "running_var", "weight", "bias"):
+            if name.rpartition(".")[2] in ("running_mean", "running_var", "weight", "bias") and _is_constant(buffer):
                 _scatter(buffer, generator)
     return trial
 
@@ -198,8 +207,16 @@ def _check_repeats(model: nn.Module, example_input: Any) -> None:
         raise TraceError(message) from error
 
 
+def _is_constant(tensor: torch.Tensor) -> bool:
+    """Whether a floating tensor holds one number many times."""
+    if tensor.numel() < 2 or not tensor.is_floating_point():
+        return False
+    if tensor.numel() > LARGE and bool(tensor[(0,) * tensor.ndim] != tensor[(-1,) * tensor.ndim]):
+        return False
+    low, high = tensor.aminmax()
+    return bool(low == high)
+
+
 def _scatter(tensor: torch.Tensor, generator: torch.Generator) -> None:
-    if tensor.numel() < 2 or not tensor.is_floating_point() or tensor.min() != tensor.max():
-        return
     noise = torch.rand(tensor.shape, generator=generator).to(tensor) - 0.5
     tensor.add_(noise if tensor.ndim < 2 else noise / tensor[0].numel() ** 0.5)

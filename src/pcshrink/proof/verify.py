@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from pcshrink.errors import TraceError, VerificationError
+from pcshrink.graph.copies import duplicate
 from pcshrink.graph.examples import examples_of
-from pcshrink.graph.model import describe, duplicate, evaluation, first_line, run, tensors, unwrap
+from pcshrink.graph.model import describe, evaluation, first_line, run, tensors, unwrap
 from pcshrink.proof.choices import Imposing, Noting
 
 # Largest difference allowed, relative to the largest output. Measured rounding is 1e-15 and 5e-7.

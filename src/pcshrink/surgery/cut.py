@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from pcshrink.coupling.rules.heads import HEADS
 from pcshrink.errors import PlanMismatchError, ShrinkError
-from pcshrink.graph.model import duplicate
+from pcshrink.graph.copies import duplicate
+from pcshrink.graph.model import named_modules, named_tensors
 from pcshrink.surgery.attention import adapt_
 from pcshrink.surgery.gate import GATE
 from pcshrink.surgery.gates import find_gates
@@ -44,7 +45,7 @@ def apply_plan(model: nn.Module, plan: PrunePlan) -> nn.Module:
 
 def _all_names(model: nn.Module) -> dict[str, Tensor]:
     """Every parameter and buffer by every name it has: a tensor that is tied has several, and a plan knows one."""
-    return dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers(remove_duplicate=False))
+    return named_tensors(model, every_name=True)
 
 
 def correct_(small: nn.Module, plan: PrunePlan) -> None:
@@ -111,7 +112,7 @@ def check_plan(model: nn.Module, plan: PrunePlan) -> None:
             if axis >= len(shape) or not kept or kept[-1] >= shape[axis] or sorted(set(kept)) != kept:
                 message = f"damaged plan: impossible indices for axis {axis} of {name!r}"
                 raise PlanMismatchError(message)
-    modules = dict(model.named_modules())
+    modules = dict(named_modules(model))
     for module, values in plan.attributes.items():
         for attribute in values:
             if not isinstance(_number(modules.get(module), attribute), (int, float)):

@@ -55,6 +55,10 @@ class GateSpec:
         """What the names of the gate's tensors begin with."""
         return f"{self.module}.{GATE}." if self.module else f"{GATE}."
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> GateSpec:
+        """Nothing changes it, so copies of a gate share it."""
+        return self
+
     def size(self, role: Role) -> int:
         """How many own or fed channels there are."""
         return self.channels if role == "own" else self.in_features

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from pcshrink.graph.model import named_modules, named_tensors
 from pcshrink.surgery.attention import adapt_, owner_of, restore_
 from pcshrink.surgery.gate import GATE, Gate, GateSpec, gate_class
 from pcshrink.surgery.generated import bake_
@@ -30,7 +31,7 @@ def find_gates(model: nn.Module) -> dict[str, Gate]:
     """The gates on a model, by the name of the layer they sit on."""
     return {
         name.removesuffix(GATE).removesuffix("."): module
-        for name, module in model.named_modules()
+        for name, module in named_modules(model)
         if isinstance(module, Gate)
     }
 
@@ -43,7 +44,7 @@ def add_gates_(model: nn.Module, specs: Iterable[GateSpec]) -> dict[str, Gate]:
             if spec.module not in present:
                 layer = model.get_submodule(spec.module)
                 gate = gate_class(spec.kind)(spec)
-                gate.to(**_kind_of(layer, model)).train(layer.training)
+                _settle_(gate, layer, model)
                 present[spec.module] = gate
                 layer.add_module(GATE, gate)
                 if spec.at_input:
@@ -56,6 +57,15 @@ def add_gates_(model: nn.Module, specs: Iterable[GateSpec]) -> dict[str, Gate]:
 def _watch_(model: nn.Module, gates: Mapping[str, Gate]) -> None:
     _remove_hooks(model, GateList)
     model.register_forward_pre_hook(GateList(gates.values()).start)
+
+
+def _settle_(gate: Gate, layer: nn.Module, model: nn.Module) -> None:
+    """Bring a gate to where its layer is, into its type and its mode; going through all its parts is slow."""
+    kind = _kind_of(layer, model)
+    if any((t.device, t.dtype) != tuple(kind.values()) for t in named_tensors(gate).values() if t.is_floating_point()):
+        gate.to(**kind)
+    if not layer.training:
+        gate.eval()
 
 
 def _kind_of(layer: nn.Module, model: nn.Module) -> dict[str, Any]:

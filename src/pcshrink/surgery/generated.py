@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pcshrink.graph.model import named_modules
 from pcshrink.surgery.gate import BoundForward
 
 GENERATED = "pcs_generated"  # the name of a generator as a child of its layer
@@ -40,7 +41,7 @@ def find_generated(model: nn.Module) -> dict[str, Generated]:
     """The generators on a model, by the name of their layer."""
     return {
         name.removesuffix(GENERATED).removesuffix("."): module
-        for name, module in model.named_modules()
+        for name, module in named_modules(model)
         if isinstance(module, Generated)
     }
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pcshrink.graph.derived import DerivedWeight, derived_weights
+from pcshrink.graph.model import named_modules, named_tensors
 from pcshrink.surgery.plan import PrunePlan
 
 ITERATIONS = 20  # of the power method, for the singular vectors of a matrix that lost rows and columns
@@ -30,22 +31,18 @@ def keep_weights_(model: nn.Module, small: nn.Module, plan: PrunePlan) -> None:
     """
     for weight in derived_weights(model):
         if weight.raw in plan.tensors:
-            whole, part = dict(_tensors(model)), dict(_tensors(small))
+            whole, part = named_tensors(model), named_tensors(small)
             if weight.kind == "weight norm":
                 _keep_gain_(weight, whole, part, plan)
             elif weight.kind == "spectral norm":
                 _keep_divisor_(weight, whole, part)
             elif _loses_inputs(weight, plan):
                 _bake_(weight, model, part, plan)
-    for name, module in model.named_modules():
+    for name, module in named_modules(model):
         scale = plan.tensors.get(f"{name}.weight")
         if scale and type(module).__name__ == "GlobalResponseNorm":
             twin = small.get_submodule(name)
             twin.weight.mul_(len(module.weight) / len(twin.weight))  # type: ignore[arg-type, operator]
-
-
-def _tensors(model: nn.Module) -> list[tuple[str, Tensor]]:
-    return [*model.named_parameters(), *model.named_buffers()]
 
 
 def _keep_gain_(weight: DerivedWeight, whole: dict[str, Tensor], part: dict[str, Tensor], plan: PrunePlan) -> None:

@@ -6,6 +6,7 @@ pinned, with its name as the reason.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 
 from pcshrink.coupling.units import FIXED, AttributeFix, Channels, Ids, Ledger, Origin, Value
-from pcshrink.graph.record import Op
+from pcshrink.graph.record import Op, is_mutable, operands, short_name
 
 
 @dataclass
@@ -73,17 +74,6 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
         return function
 
     return register
-
-
-def operands(op: Op) -> list[Tensor]:
-    """All tensors among the arguments, lists of tensors included."""
-    given: list[Tensor] = []
-    for arg in (*op.args, *op.kwargs.values()):
-        if isinstance(arg, Tensor):
-            given.append(arg)
-        elif isinstance(arg, (list, tuple)):
-            given += [item for item in arg if isinstance(item, Tensor)]
-    return given
 
 
 def out_shape(call: Call, index: int | None = None) -> tuple[int, ...]:
@@ -256,32 +246,49 @@ def softmax(call: Call) -> Value:
 
 def evaluates_to_zero(call: Call, zero: frozenset[int]) -> bool:
     """Whether a point-wise operation gives 0 where these operands are 0, whatever the others are."""
+    args = tuple(_form(a) for a in call.op.args)
+    kwargs = tuple((k, _form(v)) for k, v in call.op.kwargs.items() if k not in ("device", "memory_format", "out"))
+    try:
+        return _tried(call.op.func, args, kwargs, zero)
+    except TypeError:  # a list cannot be looked up
+        return _tried.__wrapped__(call.op.func, args, kwargs, zero)
+
+
+def _form(arg: Any) -> tuple[Any, Any]:
+    """An argument's type and value, of a tensor only what kind of numbers it holds."""
+    return (Tensor, arg.dtype) if isinstance(arg, Tensor) else (type(arg), arg)
+
+
+@functools.lru_cache(maxsize=1024)
+def _tried(
+    func: Any, args: tuple[tuple[Any, Any], ...], kwargs: tuple[tuple[str, tuple[Any, Any]], ...], zero: frozenset[int]
+) -> bool:
     counter, generator = 0, torch.Generator().manual_seed(0)
 
-    def stand_in(arg: Any) -> Any:
+    def stand_in(form: tuple[Any, Any]) -> Any:
         nonlocal counter
-        if not isinstance(arg, Tensor):
-            return arg
+        kind, value = form
+        if kind is not Tensor:
+            return value
         position, counter = counter, counter + 1
         if position in zero:
-            return torch.zeros(16, dtype=arg.dtype)
-        if arg.dtype.is_floating_point:
-            return torch.randn(16, generator=generator).to(arg.dtype)
-        return torch.randint(0, 2, (16,), generator=generator).to(arg.dtype)
+            return torch.zeros(16, dtype=value)
+        if value.is_floating_point:
+            return torch.randn(16, generator=generator).to(value)
+        return torch.randint(0, 2, (16,), generator=generator).to(value)
 
-    args = [stand_in(a) for a in call.op.args]
-    kwargs = {k: stand_in(v) for k, v in call.op.kwargs.items() if k not in ("device", "memory_format", "out")}
-    functional = functional_form(call.op.func)
+    filled = [stand_in(form) for form in args]
+    named = {name: stand_in(form) for name, form in kwargs}
     with torch.no_grad():
-        out = functional(*args, **kwargs)
+        out = functional_form(func)(*filled, **named)
     first = out if isinstance(out, Tensor) else out[0]
     return bool((first == 0).all())
 
 
 def functional_form(func: Any) -> Any:
     """The operation that returns a new tensor, for one that writes into its argument."""
-    if not func._schema.is_mutable:
+    if not is_mutable(func):
         return func
-    name, overload = func._schema.name.split("::")[1], func._overloadname
+    name, overload = short_name(func), func._overloadname
     packet = getattr(torch.ops.aten, name.removesuffix("_"), None)
     return getattr(packet, overload, None) or func

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pcshrink.coupling.rules.core import Call, evaluates_to_zero, operands, rule
+from pcshrink.coupling.rules.core import Call, evaluates_to_zero, rule
 from pcshrink.coupling.units import Channels, Flags, Value
+from pcshrink.graph.record import operands
 
 # Point-wise, though torch does not tag them so.
 UNTAGGED = {"hardswish", "_prelu_kernel", "native_dropout", "log_sigmoid_forward", "dropout", "fill", "hardsigmoid"}
@@ -69,7 +70,8 @@ def _meet(call: Call, values: list[Value], axis: int, size: int) -> Channels | N
 def _zeros(call: Call, states: Flags) -> tuple[Flags, set[int]]:
     """Where the result is zero for a dead channel, and which operands that relies on (as few as possible)."""
     zero, used = np.zeros(states.shape[1], bool), set[int]()
-    for pattern in np.unique(states, axis=1).T:
+    alike = (states == states[:, :1]).all()  # nearly always, and sorting columns is slow
+    for pattern in states[:, :1].T if alike else np.unique(states, axis=1).T:
         candidates = [frozenset({int(i)}) for i in np.flatnonzero(pattern)]
         if len(candidates) > 1:
             candidates.append(frozenset(int(i) for i in np.flatnonzero(pattern)))

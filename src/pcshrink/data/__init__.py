@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pcshrink.data.prediction import Prediction, predict
     from pcshrink.data.registry import DATASETS, DataSet
     from pcshrink.data.source import Batch, EvalSource, ImageData, TrainSource
+    from pcshrink.data.shard_writing import write_shards
 
 __all__ = [
     "DATASETS",
@@ -38,6 +39,7 @@ __all__ = [
     "predict",
     "prepare_cifar10",
     "read_images",
+    "write_shards",
 ]
 
 _HOMES = {
@@ -58,6 +60,7 @@ _HOMES = {
     "predict": "prediction",
     "prepare_cifar10": "cifar10.prepare",
     "read_images": "images",
+    "write_shards": "shard_writing",
 }
 
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pcshrink.data.load import load_dataset
     from pcshrink.data.prediction import Prediction, predict
     from pcshrink.data.registry import DATASETS, DataSet
-    from pcshrink.data.source import Batch, EvalSource, ImageData, TrainSource
     from pcshrink.data.shard_writing import write_shards
+    from pcshrink.data.source import Batch, EvalSource, ImageData, TrainSource
 
 __all__ = [
     "DATASETS",

@@ -52,9 +52,9 @@ def scan_shards(
     labels = _Labels(shards, order)
     found = _read(shards["train"] if named else shards[""], progress)
     classes = labels.classes(found)
+    train = labels.files(found, classes)
     if order is None:
         _refuse_empty_classes(root, found, classes)
-    train = labels.files(found, classes)
     note = f"{len(shards[''])} shards in {root} are neither train nor val, and left out" if named and shards[""] else ""
     if shards["val"]:
         return FolderFiles(train, labels.files(_read(shards["val"], progress), classes), note)

@@ -97,7 +97,7 @@ def _read(shard: Path) -> list[Entry]:
             _refuse_compressed(shard, file.read(2))
             file.seek(0)
             with tarfile.open(fileobj=file, mode="r:") as archive:
-                entries = _entries(shard, archive)
+                images, labels = _members(shard, archive)
                 file.seek(archive.offset)
                 # The reader takes whatever it does not understand for the end.
                 if file.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
@@ -107,7 +107,7 @@ def _read(shard: Path) -> list[Entry]:
     except (tarfile.TarError, OSError, ValueError, EOFError, OverflowError, RecursionError) as error:
         msg = f"the shard {shard} cannot be read or is cut off: {' '.join(str(error).split())}; copy it again"
         raise DataError(msg) from error
-    return entries
+    return _entries(shard, images, labels)
 
 
 def _refuse(shard: Path, what: str) -> None:
@@ -124,7 +124,8 @@ def _refuse_compressed(shard: Path, begin: bytes) -> None:
         )
 
 
-def _entries(shard: Path, archive: tarfile.TarFile) -> list[Entry]:
+def _members(shard: Path, archive: tarfile.TarFile) -> tuple[dict[str, tarfile.TarInfo], dict[str, int]]:
+    """The images and the labels by key."""
     images: dict[str, tarfile.TarInfo] = {}
     labels: dict[str, dict[str, int | None]] = {"cls": {}, "json": {}}
     for member in _plain_members(shard, archive):
@@ -137,14 +138,17 @@ def _entries(shard: Path, archive: tarfile.TarFile) -> list[Entry]:
             if key in labels[field]:
                 _refuse(shard, f"has {member.name} twice")
             labels[field][key] = _label(shard, archive, member, field)
-    found = {key: label for key, label in (labels["json"] | labels["cls"]).items() if label is not None}
+    return images, {key: label for key, label in (labels["json"] | labels["cls"]).items() if label is not None}
+
+
+def _entries(shard: Path, images: dict[str, tarfile.TarInfo], labels: dict[str, int]) -> list[Entry]:
     for key in images:
-        if key not in found:
+        if key not in labels:
             _refuse(shard, f"has no label for {images[key].name}: expected {key}.cls, or a label in {key}.json")
-    for key in found:
+    for key in labels:
         if key not in images:
             _refuse(shard, f"has a label but no image for the key {key!r} (images end in {' '.join(EXTENSIONS)})")
-    return [Entry(m.name, m.offset_data, m.size, found[key]) for key, m in images.items()]
+    return [Entry(m.name, m.offset_data, m.size, labels[key]) for key, m in images.items()]
 
 
 def _plain_members(shard: Path, archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:

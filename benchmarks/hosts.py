@@ -7,7 +7,8 @@ cable joins them. The run must give the bytes that two
 processes on one machine give, without a disturbance and with one of: a cut cable, a killed peer, a stopped peer. A
 disturbance must end all processes that still run within `train.timeout` and half a minute, with one line each, and
 resuming must give the same bytes. With torchrun there is one more: a process on the second host is killed and
-`--max-restarts` starts both again, after which the run must go on by itself. Needs Linux, root and `ip` (iproute2); says so where it cannot run.
+`--max-restarts` starts both again, after which the run must go on by itself. Needs Linux, root and `ip` (iproute2);
+says so where it cannot run.
 """
 
 from __future__ import annotations

@@ -191,10 +191,10 @@ def measured_tables(
         table(["loader", "images/s"], speeds),
         f"Measured: a step at 224 x 224 with a batch of {batch}, float32, one core.",
         table(["network", "dense", "shrinking", "ratio", "images/s shrinking"], rows),
-        "Counted: what a process hands over in a step. Measured: one all-reduce between two processes on one machine, of "
-        "all gradients at once and of the saliences.",
-        table(["network", "gradients", "of generators", "saliences", "norms", "exchanges of norms", "shrinking and norms, "
-               "share of gradients", "all-reduce of gradients, saliences"], sent),
+        "Counted: what a process hands over in a step. Measured: one all-reduce between two processes on one "
+        "machine, of all gradients at once and of the saliences.",
+        table(["network", "gradients", "of generators", "saliences", "norms", "exchanges of norms", "all but "
+               "gradients, share of these", "all-reduce of gradients, saliences"], sent),
     ])  # fmt: skip
 
 
@@ -215,10 +215,10 @@ def computed_tables(loader: dict[str, float], steps: dict[str, tuple[float, floa
         )
     rates = [f"{rate} Gbit/s: exchange, run" for rate in GIGABITS]
     return "\n\n".join([
-        f"Computed: a run of {EPOCHS} epochs of {TRAINING_IMAGES:,} images on one such core that also loads its images.",
+        f"Computed: a run of {EPOCHS} epochs of {TRAINING_IMAGES:,} images on one core that also loads them.",
         table(["network", "images/s", "run"], here),
-        f"Computed for {DEVICES} machines with one device each, a batch of {BATCH}, and an **assumed** device that trains "
-        f"{DEVICE_IMAGES} images a second of ResNet-18; the other networks in the measured proportion of their steps.",
+        f"Computed for {DEVICES} machines with one device each, a batch of {BATCH}, and an **assumed** device that "
+        f"trains {DEVICE_IMAGES} images a second of ResNet-18; the other networks in the measured proportion of their steps.",
         table(["network", "images/s of a device", "loading processes for it", "step without exchange", *rates], there),
     ])  # fmt: skip
 

@@ -218,7 +218,7 @@ def computed_tables(loader: dict[str, float], steps: dict[str, tuple[float, floa
         f"Computed: a run of {EPOCHS} epochs of {TRAINING_IMAGES:,} images on one core that also loads them.",
         table(["network", "images/s", "run"], here),
         f"Computed for {DEVICES} machines with one device each, a batch of {BATCH}, and an **assumed** device that "
-        f"trains {DEVICE_IMAGES} images a second of ResNet-18; the other networks in the measured proportion of their steps.",
+        f"trains {DEVICE_IMAGES} images a second of ResNet-18; the others in the measured proportion of steps.",
         table(["network", "images/s of a device", "loading processes for it", "step without exchange", *rates], there),
     ])  # fmt: skip
 

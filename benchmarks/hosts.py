@@ -117,7 +117,9 @@ class Run:
     def _command(self, rank: int) -> list[str]:
         if self.torchrun is None:
             return own_command()
-        words = ["--nnodes", "2", "--nproc-per-node", "1", "--node-rank", str(rank), "--local-addr", ADDRESSES[rank]]
+        words = ["--nnodes", "2", "--nproc-per-node", "1", "--local-addr", ADDRESSES[rank]]
+        # Both hosts have the name of this machine, so that torchrun cannot tell which of them is the meeting place.
+        words += ["--rdzv-conf", f"is_host={int(rank == 0)}"] if "c10d" in self.torchrun else ["--node-rank", str(rank)]
         return [sys.executable, "-m", "torch.distributed.run", *words, *self.torchrun, "-m", "pcshrink"]
 
     def step(self) -> int:

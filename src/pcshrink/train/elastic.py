@@ -43,7 +43,7 @@ def meet_anew(minutes: float) -> None:
     count, lone = said.get("TORCHELASTIC_RESTART_COUNT", "0"), said.get("GROUP_WORLD_SIZE") == "1"
     if count == "0" or not lone or said.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return
-    from torch.distributed import TCPStore
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     patience = datetime.timedelta(minutes=minutes)
     store = TCPStore(said["MASTER_ADDR"], int(said["MASTER_PORT"]), is_master=False, timeout=patience)

@@ -1,11 +1,14 @@
 """Two machines without a common disk, as two network namespaces: they finish, lose each other, and go on.
 
-    sudo python -m benchmarks.hosts [--timeout 0.5]
+    sudo python -m benchmarks.hosts [--timeout 0.5] [--torchrun]
 
-Each host is one process with a folder of its own; a virtual cable joins them. The run must give the bytes that two
+Each host is one process with a folder of its own, started with what torchrun would set or by torchrun itself; a virtual
+cable joins them. The run must give the bytes that two
 processes on one machine give, without a disturbance and with one of: a cut cable, a killed peer, a stopped peer. A
 disturbance must end all processes that still run within `train.timeout` and half a minute, with one line each, and
-resuming must give the same bytes. Needs Linux, root and `ip` (iproute2); says so where it cannot run.
+resuming must give the same bytes. With torchrun there is one more: a process on the second host is killed and
+`--max-restarts` starts both again, after which the run must go on by itself. Needs Linux, root and `ip` (iproute2);
+says so where it cannot run.
 """
 
 from __future__ import annotations
@@ -30,6 +33,18 @@ from pcshrink.common.tables import text_table
 HOSTS = ("pcshrink-a", "pcshrink-b")
 CABLES = ("pcs-a", "pcs-b")
 ADDRESSES = ("10.213.7.1", "10.213.7.2")
+PORT = "29713"
+STATIC = ["--master-addr", ADDRESSES[0], "--master-port", PORT]
+ELASTIC = [
+    "--max-restarts",
+    "2",
+    "--rdzv-backend",
+    "c10d",
+    "--rdzv-endpoint",
+    f"{ADDRESSES[0]}:{PORT}",
+    "--rdzv-id",
+    "7",
+]
 SLACK = 30.0  # seconds beside the timeout: to notice, to say it, to end
 PATIENCE = 600.0
 RECIPE = {
@@ -75,26 +90,37 @@ def set_cable(state: str) -> None:
 class Run:
     """The processes of one run, one on each host, each with a folder that the other does not see."""
 
-    def __init__(self, recipe: Path, place: Path) -> None:
-        self.recipe, self.folders = recipe, [place / host for host in HOSTS]
+    def __init__(self, recipe: Path, place: Path, torchrun: list[str] | None = None) -> None:
+        self.recipe, self.folders, self.torchrun = recipe, [place / host for host in HOSTS], torchrun
 
     def start(self, *, resume: bool = False) -> list[subprocess.Popen[str]]:
         """On both hosts."""
-        shared = {
-            "MASTER_ADDR": ADDRESSES[0], "MASTER_PORT": "29713", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1",
-            "LOCAL_RANK": "0", "OMP_NUM_THREADS": "1",
-        }  # fmt: skip
+        shared = {"OMP_NUM_THREADS": "1"}
+        if self.torchrun is None:
+            shared |= {
+                "MASTER_ADDR": ADDRESSES[0], "MASTER_PORT": PORT, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1",
+                "LOCAL_RANK": "0",
+            }  # fmt: skip
         processes = []
         for rank, (host, cable, folder) in enumerate(zip(HOSTS, CABLES, self.folders, strict=True)):
-            own = {"RANK": str(rank), "GROUP_RANK": str(rank), "GLOO_SOCKET_IFNAME": cable}
+            own = {"GLOO_SOCKET_IFNAME": cable}
+            own |= {"RANK": str(rank), "GROUP_RANK": str(rank)} if self.torchrun is None else {}
             words = ["train", str(self.recipe), "--out", str(folder), "--quiet", *(["--resume"] if resume else [])]
             processes.append(
                 subprocess.Popen(
-                    ["ip", "netns", "exec", host, *own_command(), *words], env=os.environ | shared | own,
+                    ["ip", "netns", "exec", host, *self._command(rank), *words], env=os.environ | shared | own,
                     stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                 )
             )  # fmt: skip
         return processes
+
+    def _command(self, rank: int) -> list[str]:
+        if self.torchrun is None:
+            return own_command()
+        words = ["--nnodes", "2", "--nproc-per-node", "1", "--local-addr", ADDRESSES[rank]]
+        # Both hosts have the name of this machine, so that torchrun cannot tell which of them is the meeting place.
+        words += ["--rdzv-conf", f"is_host={int(rank == 0)}"] if "c10d" in self.torchrun else ["--node-rank", str(rank)]
+        return [sys.executable, "-m", "torch.distributed.run", *words, *self.torchrun, "-m", "pcshrink"]
 
     def step(self) -> int:
         """Of the newest checkpoint."""
@@ -103,35 +129,66 @@ class Run:
 
     def finish(self, *, resume: bool = False) -> bytes:
         """To the end; the weights."""
-        for process in self.start(resume=resume):
-            _, errors = process.communicate(timeout=PATIENCE)
-            if process.returncode:
-                raise SystemExit(f"a host failed with {process.returncode}: {errors}")
+        self._end(self.start(resume=resume))
         return (self.folders[0] / "model" / "model.safetensors").read_bytes()
 
     def disturb(self, how: Callable[[list[subprocess.Popen[str]]], None], limit: float) -> tuple[float, str]:
         """Disturb the run in the middle; seconds until all have ended, and what is wrong with how they did."""
         processes = self.start()
-        end = time.monotonic() + PATIENCE
-        while self.step() < DISTURB_AT and time.monotonic() < end:
-            time.sleep(0.05)
+        self._wait_for(DISTURB_AT)
         how(processes)
         began, wrong = time.monotonic(), []
         for rank, process in enumerate(processes):
             killed = process.poll() is not None or _is_stopped(process.pid)
             if killed:
-                process.kill()
+                signal_host(HOSTS[rank], signal.SIGKILL)
                 process.communicate()
                 continue
             try:
                 _, errors = process.communicate(timeout=limit + SLACK)
                 lines = [line for line in errors.splitlines() if line.strip()]
+                if self.torchrun is not None:  # it adds a report of its own
+                    lines = [line for line in lines if line.startswith("pcshrink:")]
                 if process.returncode != 1 or len(lines) != 1 or "--resume" not in lines[0]:
                     wrong.append(f"host {rank}: code {process.returncode}, {len(lines)} lines: {errors[-500:]!r}")
             except subprocess.TimeoutExpired:
-                process.kill()
+                signal_host(HOSTS[rank], signal.SIGKILL)
                 wrong.append(f"host {rank} did not end")
         return time.monotonic() - began, "; ".join(wrong)
+
+    def lose_a_process(self) -> bytes:
+        """Kill one in the middle, and leave the rest to torchrun; the weights."""
+        processes = self.start()
+        self._wait_for(DISTURB_AT)
+        agent = processes[1].pid
+        for pid in pids_of(HOSTS[1]):
+            if pid != agent:
+                os.kill(pid, signal.SIGKILL)
+        self._end(processes)
+        return (self.folders[0] / "model" / "model.safetensors").read_bytes()
+
+    def _wait_for(self, step: int) -> None:
+        end = time.monotonic() + PATIENCE
+        while self.step() < step and time.monotonic() < end:
+            time.sleep(0.05)
+
+    def _end(self, processes: list[subprocess.Popen[str]]) -> None:
+        for process in processes:
+            _, errors = process.communicate(timeout=PATIENCE)
+            if process.returncode:
+                raise SystemExit(f"a host failed with {process.returncode}: {errors}")
+
+
+def pids_of(host: str) -> list[int]:
+    """Everything that runs on a host."""
+    listed = subprocess.run(["ip", "netns", "pids", host], check=True, capture_output=True, text=True)
+    return [int(pid) for pid in listed.stdout.split()]
+
+
+def signal_host(host: str, signum: int) -> None:
+    """To everything on it."""
+    for pid in pids_of(host):
+        os.kill(pid, signum)
 
 
 def _is_stopped(pid: int) -> bool:
@@ -140,7 +197,7 @@ def _is_stopped(pid: int) -> bool:
 
 def _send_to_second(signum: int) -> Callable[[list[subprocess.Popen[str]]], None]:
     def send(processes: list[subprocess.Popen[str]]) -> None:
-        processes[1].send_signal(signum)
+        signal_host(HOSTS[1], signum)
         time.sleep(0.2)
 
     return send
@@ -157,7 +214,9 @@ def main() -> None:
     """Finish, disturb, resume, compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--timeout", type=float, default=0.5, help="train.timeout, in minutes")
-    minutes = parser.parse_args().timeout
+    parser.add_argument("--torchrun", action="store_true", help="start the hosts by torchrun --nnodes 2")
+    asked = parser.parse_args()
+    minutes, torchrun = asked.timeout, STATIC if asked.torchrun else None
     if sys.platform != "linux" or os.geteuid() != 0 or shutil.which("ip") is None:
         sys.exit("two hosts on one machine need Linux, root and the command ip (iproute2)")
     rows, failed = [], False
@@ -170,11 +229,11 @@ def main() -> None:
         expected = (place / "local" / "model" / "model.safetensors").read_bytes()
         try:
             with two_hosts():
-                same = Run(recipe, place / "whole").finish() == expected
+                same = Run(recipe, place / "whole", torchrun).finish() == expected
                 rows.append(["nothing happens", "-", "-", "as on one machine" if same else "DIFFERS"])
                 failed |= not same
                 for name, how in DISTURBANCES.items():
-                    run = Run(recipe, place / name.replace(" ", "-"))
+                    run = Run(recipe, place / name.replace(" ", "-"), torchrun)
                     seconds, problem = run.disturb(how, 60 * minutes)
                     set_cable("up")
                     same = run.finish(resume=True) == expected
@@ -182,6 +241,11 @@ def main() -> None:
                     rows.append([name, f"{seconds:.0f} s", told, "as on one machine" if same else "DIFFERS"])
                     print(*rows[-1], sep=": ", file=sys.stderr, flush=True)
                     failed |= bool(problem) or not same
+                if asked.torchrun:
+                    same = Run(recipe, place / "elastic", ELASTIC).lose_a_process() == expected
+                    name = "a process on the second host is killed, --max-restarts 2"
+                    rows.append([name, "-", "it goes on by itself", "as on one machine" if same else "DIFFERS"])
+                    failed |= not same
         except subprocess.CalledProcessError as error:
             sys.exit(f"network namespaces are not possible here: {error.stderr.strip()}")
     print(text_table(rows, "<", head=["what happens", "all ended after", "what they said", "result after resuming"]))

@@ -151,6 +151,20 @@ data check {file}
 data check {empty}
 data check {images} --classes missing
 data check {images} --classes {file}
+data check missing-*.tar
+data shards
+data shards {images}
+data shards missing --out {new}
+data shards {empty} --out {new}
+data shards {images} --out {saved}
+data shards {images} --out {file}
+data shards {images} --out {new} --size much
+data shards {images} --out {new} --size 0
+train digits --set data.name=webdataset --out {new}
+train folder --set data.name=webdataset --set data.root={empty} --set model.pretrained=false --out {new}
+train folder --set data.name=webdataset --set data.root={file} --set model.pretrained=false --out {new}
+eval {saved} --data webdataset --root {images}
+eval {saved} --data webdataset --root missing-{{0..3}}.tar
 report
 report missing
 report {empty}

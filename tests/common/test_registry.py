@@ -142,5 +142,6 @@ def test_the_tables_of_names_import_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stdout == (
-        "digits, cifar10, folder or unlabelled; onnx, pt2 or openvino; eager, compiled, onnxruntime or openvino\n"
+        "digits, cifar10, folder, unlabelled or webdataset; onnx, pt2 or openvino; "
+        "eager, compiled, onnxruntime or openvino\n"
     )

@@ -1,4 +1,4 @@
-"""The commands that fetch and check data sets: ``data cifar10`` and ``data check``."""
+"""The commands that fetch, check and pack data sets: ``data cifar10``, ``data check`` and ``data shards``."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from pcshrink.cli.options import AsJson, examples
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module to the command line."""
-    commands = typer.Typer(help="Fetch and check data sets.", no_args_is_help=True)
+    commands = typer.Typer(help="Fetch, check and pack data sets.", no_args_is_help=True)
     commands.command("cifar10", epilog=examples("pcshrink data cifar10 --root data/cifar10"))(cifar10)
     commands.command("check", epilog=examples("pcshrink data check my/images"))(check)
+    commands.command("shards", epilog=examples("pcshrink data shards my/images --out my/shards --size 500MB"))(shards)
     app.add_typer(commands, name="data")
 
 
@@ -41,7 +42,7 @@ def cifar10(
 
 
 def check(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder of images with a folder for each class.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Images with a folder for each class, or shards.")],
     classes: Annotated[
         Path | None,
         typer.Option("--classes", metavar="FILE", help="Which class folder belongs to which output of the network."),
@@ -76,3 +77,18 @@ def check(
         typer.echo("ready to train on" if found.sound else "not ready: see above")
     if not found.sound:
         raise typer.Exit(1)
+
+
+def shards(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of images with a folder for each class.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="A new folder for the shards.")],
+    size: Annotated[str, typer.Option("--size", help="Bytes of one shard.")] = "1GB",
+) -> None:
+    """Pack a folder of images into WebDataset shards.
+
+    The images are copied byte by byte; DIR appears when all are there.
+    """
+    from pcshrink.data.shard_writing import parse_size, write_shards
+
+    written = write_shards(folder, out, size=parse_size(size))
+    typer.echo(f"{len(written)} shards in {out}; train on them with data: {{name: webdataset, root: {out}}}")

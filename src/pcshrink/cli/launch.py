@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -13,7 +12,7 @@ import time
 from types import FrameType
 from typing import IO
 
-from pcshrink.common.child import end_with_parent, own_command
+from pcshrink.common.child import end_with_parent, free_port, own_command
 from pcshrink.common.stop import SIGNALS, is_echo, note_signal
 
 SECONDS_BETWEEN_LOOKS = 0.05
@@ -38,7 +37,7 @@ class _Crew:
     def __init__(self, devices: int, words: IO[bytes]) -> None:
         self._words, self._caught = words, 0
         shared = {
-            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "WORLD_SIZE": str(devices),
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(devices),
             "LOCAL_WORLD_SIZE": str(devices), "GROUP_RANK": "0",
         }  # fmt: skip
         self._children = [self._start(rank, shared) for rank in range(devices)]
@@ -111,9 +110,3 @@ class _Crew:
             self._words.seek(0)
             shutil.copyfileobj(self._words, sys.stderr.buffer)
             sys.stderr.flush()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -4,35 +4,51 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 from pcshrink.errors import CheckpointError
 
+SECONDS_BETWEEN_TRIES = 0.2
+
 
 @contextlib.contextmanager
-def sole_writer(folder: Path, what: str = "run") -> Iterator[None]:
+def sole_writer(folder: Path, what: str = "run", patience: float = 0.0) -> Iterator[None]:
     """Hold a folder, or refuse if another process does. The lock goes with its process, whatever ends that.
 
     Args:
         folder: It must exist.
         what: What would be written, for the message.
+        patience: Seconds to wait for another process to let go.
 
     Raises:
         CheckpointError: Another process holds the folder.
     """
-    try:
-        import fcntl
-    except ImportError:  # Windows: two writers at once are not kept apart there
+    if find_spec("fcntl") is None:  # Windows: two writers at once are not kept apart there
         yield
         return
     handle = os.open(folder, os.O_RDONLY)
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            message = f"another {what} is writing into {folder} at this moment; wait for it, or choose another folder"
-            raise CheckpointError(message) from error
+        end = time.monotonic() + patience
+        while not _taken(handle):
+            if time.monotonic() >= end:
+                message = (
+                    f"another {what} is writing into {folder} at this moment; wait for it, or choose another folder"
+                )
+                raise CheckpointError(message)
+            time.sleep(SECONDS_BETWEEN_TRIES)
         yield
     finally:
         os.close(handle)
+
+
+def _taken(handle: int) -> bool:
+    import fcntl
+
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pcshrink.data.load import load_dataset
     from pcshrink.data.prediction import Prediction, predict
     from pcshrink.data.registry import DATASETS, DataSet
+    from pcshrink.data.shard_writing import write_shards
     from pcshrink.data.source import Batch, EvalSource, ImageData, TrainSource
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "predict",
     "prepare_cifar10",
     "read_images",
+    "write_shards",
 ]
 
 _HOMES = {
@@ -58,6 +60,7 @@ _HOMES = {
     "predict": "prediction",
     "prepare_cifar10": "cifar10.prepare",
     "read_images": "images",
+    "write_shards": "shard_writing",
 }
 
 

@@ -1,4 +1,4 @@
-"""Looks at a folder of images before anybody trains on it."""
+"""Looks at a folder of images, or at shards, before anybody trains on it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from pathlib import Path
 
 from pcshrink.common.progress import track
 from pcshrink.data.class_order import ClassOrder
-from pcshrink.data.decode import BrokenImage, open_image, usable_cores
+from pcshrink.data.decode import BrokenImage, Span, open_image, read_bytes, usable_cores
 from pcshrink.data.folder_scan import FolderFiles, scan_folder
+from pcshrink.data.shard_scan import looks_like_shards, scan_shards
 
 FEW_IMAGES = 20  # of a class; below, a class is hardly learned
 UNEVEN = 10  # times as many images in the largest class as in the smallest
@@ -59,17 +60,18 @@ def check_images(root: str | Path, *, progress: bool = True) -> list[BrokenImage
 
 
 def check_folder(root: str | Path, order: ClassOrder | None = None, *, progress: bool = True) -> FolderCheck:
-    """Decode every image of a folder, count, and look for what makes a training or its evaluation go wrong.
+    """Decode every image of a folder or of shards, count, and look for what makes a training or an evaluation go wrong.
 
     Args:
-        root: See `scan_folder`.
+        root: See `scan_folder` and `scan_shards`.
         order: Which class belongs to which output; by default the class folders are sorted.
         progress: Show a progress bar on a terminal, plain lines elsewhere.
 
     Raises:
         DataError: The folder is not laid out as expected.
     """
-    files = scan_folder(root, order)
+    shards = looks_like_shards(root)
+    files = scan_shards(root, order, progress=progress) if shards else scan_folder(root, order)
     looked = _look(files, progress)
     train_hashes = {looked[path].digest for path in files.train.paths}
     counts = [Counter(part.labels) for part in (files.train, files.val)]
@@ -112,19 +114,20 @@ class _Look:
 
 def _look(files: FolderFiles, progress: bool) -> dict[str, _Look]:
     paths = (*files.train.paths, *files.val.paths)
+    spans = (*files.train.spans, *files.val.spans) or (None,) * len(paths)
     with (
         ThreadPoolExecutor(usable_cores()) as pool,  # threads suffice: decoding releases the interpreter lock
         track(f"checking {len(paths)} images", len(paths), enabled=progress) as advance,
     ):
         looked = {}
-        for path, look in zip(paths, pool.map(_look_at, paths), strict=True):
+        for path, look in zip(paths, pool.map(_look_at, paths, spans), strict=True):
             advance(1)
             looked[path] = look
     return looked
 
 
-def _look_at(path: str) -> _Look:
-    image = open_image(path)
+def _look_at(path: str, span: Span | None) -> _Look:
+    image = open_image(path, span)
     if isinstance(image, BrokenImage):
         return _Look(path.encode(), (0, 0), image)
-    return _Look(hashlib.blake2b(Path(path).read_bytes(), digest_size=16).digest(), image.size, None)
+    return _Look(hashlib.blake2b(read_bytes(path, span), digest_size=16).digest(), image.size, None)

@@ -41,20 +41,24 @@ class ClassOrder:
             return _ordered(_read(Path(classes)), str(classes))
         return _ordered([[name] for name in classes], "the network")
 
-    def number(self, folder: Path) -> int:
-        """The output that a class folder belongs to.
+    def number(self, name: str, what: str) -> int:
+        """The output that a class belongs to.
+
+        Args:
+            name: Of the class.
+            what: What has this name, for the message.
 
         Raises:
             DataError: None.
         """
-        if folder.name not in self.numbers:
+        if name not in self.numbers:
             shown = ", ".join(self.names[:5]) + (f" and {len(self.names) - 5} more" if len(self.names) > 5 else "")
             message = (
-                f"the folder {folder} is none of the {len(self.names)} classes of {self.origin} ({shown}); rename it, "
+                f"{what} is none of the {len(self.names)} classes of {self.origin} ({shown}); rename it, "
                 "or say which folder belongs to which output in a file of classes (data.classes, --classes)"
             )
             raise DataError(message)
-        return self.numbers[folder.name]
+        return self.numbers[name]
 
 
 def _ordered(aliases: Sequence[Sequence[str]], origin: str) -> ClassOrder:

@@ -1,8 +1,10 @@
 """Opens image files, and says why one cannot be opened."""
 
 import dataclasses
+import io
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from pcshrink.common.install import install_hint
 from pcshrink.errors import DataError
@@ -13,6 +15,20 @@ if TYPE_CHECKING:
 # What the names of image files promise. Pillow would open anything by its content, a page description by running
 # Ghostscript.
 PHOTOGRAPHS = ("JPEG", "PNG", "PPM", "BMP", "TIFF", "WEBP")
+
+
+class Span(NamedTuple):
+    """Where an image lies that has no file of its own.
+
+    Attributes:
+        file: The file that holds it.
+        offset: Where it begins there.
+        size: Its length in bytes.
+    """
+
+    file: str
+    offset: int
+    size: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,8 +47,13 @@ class BrokenImage:
         return f"{self.path}: {self.reason}"
 
 
-def open_image(path: str, *, grey: bool = False) -> "Image | BrokenImage":
+def open_image(path: str, span: Span | None = None, *, grey: bool = False) -> "Image | BrokenImage":
     """Decode an image to RGB or to grey, or say why not.
+
+    Args:
+        path: The file, or what the image is called.
+        span: Where it lies, if it has no file of its own.
+        grey: One channel instead of three.
 
     Raises:
         DataError: Pillow is missing.
@@ -43,10 +64,28 @@ def open_image(path: str, *, grey: bool = False) -> "Image | BrokenImage":
         msg = f"image files need Pillow and torchvision; install them with {install_hint('PIL')}"
         raise DataError(msg) from error
     try:
-        with Image.open(path, formats=PHOTOGRAPHS) as image:
+        source = path if span is None else io.BytesIO(read_bytes(path, span))
+        with Image.open(source, formats=PHOTOGRAPHS) as image:
             return image.convert("L" if grey else "RGB")
     except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
         return BrokenImage(path, f"{type(error).__name__}: {error}")
+
+
+def read_bytes(path: str, span: Span | None = None) -> bytes:
+    """An image as it is stored; the arguments are those of `open_image`.
+
+    Raises:
+        OSError: It cannot be read, or ends early.
+    """
+    if span is None:
+        return Path(path).read_bytes()
+    with Path(span.file).open("rb") as file:
+        file.seek(span.offset)
+        content = file.read(span.size)
+    if len(content) < span.size:
+        msg = f"{span.file} ends in the middle of it; the file was changed while it is used"
+        raise OSError(msg)
+    return content
 
 
 def usable_cores() -> int:

@@ -2,10 +2,11 @@
 
 import dataclasses
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pcshrink.data.class_order import ClassOrder
+from pcshrink.data.decode import Span
 from pcshrink.data.source import derive_seed
 from pcshrink.errors import DataError
 
@@ -23,17 +24,24 @@ class ImageFiles:
         paths: Files, sorted within sorted classes.
         labels: Index into `classes` of every file.
         classes: Names of the classes: of the folders, sorted, or of the network's outputs.
+        spans: Where each image lies, if they have no files of their own; `paths` is what they are called then.
     """
 
     paths: tuple[str, ...]
     labels: tuple[int, ...]
     classes: tuple[str, ...]
+    spans: tuple[Span, ...] = ()
 
     def only(self, indices: list[int]) -> "ImageFiles":
         """Some of the images."""
         return ImageFiles(
-            tuple(self.paths[i] for i in indices), tuple(self.labels[i] for i in indices), self.classes
+            tuple(self.paths[i] for i in indices), tuple(self.labels[i] for i in indices), self.classes,
+            tuple(self.spans[i] for i in indices) if self.spans else (),
         )  # fmt: skip
+
+    def span(self, index: int) -> Span | None:
+        """Where an image lies, if it has no file of its own."""
+        return self.spans[index] if self.spans else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,15 +74,27 @@ def scan_folder(
     Raises:
         DataError: A folder is missing or empty, or `train` and `val` have different classes.
     """
+    train, val, where = scan_parts(root, order)
+    if val is not None:
+        return FolderFiles(train, val)
+    return hold_out(train, [os.path.relpath(path, where) for path in train.paths], where, holdout, seed)
+
+
+def scan_parts(root: str | Path, order: ClassOrder | None = None) -> tuple[ImageFiles, ImageFiles | None, Path]:
+    """The training images, the validation images if they stand apart, and the folder of the former.
+
+    Raises:
+        DataError: As `scan_folder`.
+    """
     root = _existing(root)
     present = _folders(root)
     if "val" in present or (len(present) > 1 and "train" in present):
         train, val = (_scan_split(root / name, order) for name in _SPLITS)
         if order is None and train.classes != val.classes:
             _refuse_classes(root, train, val)
-        return FolderFiles(train, val)
+        return train, val, root / "train"
     whole = root / "train" if "train" in present else root
-    return _split(_scan_split(whole, order), whole, holdout, seed)
+    return _scan_split(whole, order), None, whole
 
 
 def scan_evaluation(root: str | Path, order: ClassOrder | None = None) -> ImageFiles:
@@ -117,22 +137,34 @@ def _refuse_classes(root: Path, train: ImageFiles, val: ImageFiles) -> None:
     raise DataError(msg)
 
 
-def _split(files: ImageFiles, folder: Path, share: float, seed: int) -> FolderFiles:
-    """Hold out a share of every class; which images depends on the seed and their names, not on their number."""
+def hold_out(files: ImageFiles, names: Sequence[str], where: Path, share: float, seed: int) -> FolderFiles:
+    """Hold out a share of every class; which images depends on the seed and their names, not on their number.
+
+    Args:
+        files: All images.
+        names: What each is called, wherever the folder is.
+        where: The folder, for messages.
+        share: Of every class.
+        seed: Which images these are.
+
+    Raises:
+        DataError: There is one class only, or one image a class.
+    """
     if len(set(files.labels)) < 2:
-        msg = f"{folder} has images of one class only ({_some(set(_folders(folder)))}); {_LAYOUT}"
+        only = _some({files.classes[label] for label in files.labels})
+        msg = f"{where} has images of one class only ({only}); two or more are needed"
         raise DataError(msg)
     held: set[int] = set()
     for label in set(files.labels):
         own = [index for index, each in enumerate(files.labels) if each == label]
-        own.sort(key=lambda index: derive_seed(seed, "holdout", os.path.relpath(files.paths[index], folder)))
+        own.sort(key=lambda index: derive_seed(seed, "holdout", names[index]))
         held.update(own[: max(round(share * len(own)), 1) if len(own) > 1 else 0])
     if not held:
-        msg = f"{folder} has one image a class: too few to hold any out; add images, or a val folder"
+        msg = f"{where} has one image a class: too few to hold any out; add images, or a val part"
         raise DataError(msg)
     everything = range(len(files.paths))
     note = (
-        f"there is no val folder: {len(held)} of the {len(files.paths)} images in {folder} are held out for "
+        f"there is no val part: {len(held)} of the {len(files.paths)} images in {where} are held out for "
         f"evaluation, {share:.0%} of every class, chosen by seed {seed}"
     )
     train = files.only([index for index in everything if index not in held])
@@ -159,7 +191,7 @@ def _scan_split(folder: Path, order: ClassOrder | None) -> ImageFiles:
         if not images:
             empty.append(name)
         paths += images
-        labels += [place if order is None else order.number(folder / name)] * len(images)
+        labels += [place if order is None else order.number(name, f"the folder {folder / name}")] * len(images)
     if empty:
         what = "there are no images at all in" if not paths else "there are classes without images in"
         msg = (

@@ -43,7 +43,7 @@ def load_folder(
     Raises:
         DataError: The folder is not laid out as expected, or torchvision is missing.
     """
-    files = scan_folder(root, _order(config), holdout=config.holdout, seed=config.split_seed)
+    files = scan_folder(root, asked_order(config), holdout=config.holdout, seed=config.split_seed)
     return open_files(files, config, rank=rank, world_size=world_size, device=device)
 
 
@@ -64,7 +64,7 @@ def open_files(
         rank=rank,
         world_size=world_size,
     )
-    data = for_evaluation(files.val, config, rank, world_size, device)
+    data = for_evaluation(files.val, config, name=name, rank=rank, world_size=world_size, device=device)
     seen = data.preprocessing
     samples = _FolderSamples(files.train, _train_transform(config, seen), config.seed, seen.input_size[0] == 1)
     counts = Counter(files.train.labels)
@@ -72,7 +72,7 @@ def open_files(
     if len(order) < _FEW_STEPS:
         notes.append(f"an epoch has {len(order)} steps only; a smaller batch_size than {config.batch_size} gives more")
     train = FolderTrain(samples, order, _delivery(config, seen, device))
-    return dataclasses.replace(data, name=name, train=train, notes=(*((files.note,) if files.note else ()), *notes))
+    return dataclasses.replace(data, train=train, notes=(*((files.note,) if files.note else ()), *notes))
 
 
 def load_folder_val(
@@ -88,16 +88,20 @@ def load_folder_val(
     Raises:
         DataError: The folder is not laid out as expected, or torchvision is missing.
     """
-    return for_evaluation(scan_evaluation(root, _order(config)), config, rank, world_size, device)
+    files = scan_evaluation(root, asked_order(config))
+    return for_evaluation(files, config, rank=rank, world_size=world_size, device=device)
 
 
-def _order(config: DataConfig) -> ClassOrder | None:
+def asked_order(config: DataConfig) -> ClassOrder | None:
+    """Which class belongs to which output, where that was said."""
     return None if config.classes is None else ClassOrder.of(config.classes)
 
 
 def for_evaluation(
     files: ImageFiles,
     config: DataConfig,
+    *,
+    name: str = "folder",
     rank: int = 0,
     world_size: int = 1,
     device: torch.device | str = "cpu",
@@ -107,7 +111,7 @@ def for_evaluation(
     samples = _FolderSamples(files, evaluation_transform(seen), config.seed, seen.input_size[0] == 1)
     part = split_evenly(len(files.paths), rank, world_size)
     return ImageData(
-        name="folder",
+        name=name,
         classes=seen.classes,
         input_shape=seen.input_size,
         mean=seen.mean,
@@ -172,7 +176,7 @@ class _FolderSamples(Dataset[Sample]):
 
     def __getitem__(self, key: Key) -> Sample:
         index, epoch = key
-        image = open_image(self.files.paths[index], grey=self._grey)
+        image = open_image(self.files.paths[index], self.files.span(index), grey=self._grey)
         if isinstance(image, BrokenImage):
             return image
         # The transforms draw from torch's global generator: seed it for this image, and leave no trace.

@@ -73,6 +73,7 @@ DATASETS = Registry(
         "cifar10": "pcshrink.data.cifar10.stored:CIFAR10",
         "folder": "pcshrink.data.imagefolder:FOLDER",
         "unlabelled": "pcshrink.data.unlabelled:UNLABELLED",
+        "webdataset": "pcshrink.data.webdataset:WEBDATASET",
     },
     DataSet.of,
 )

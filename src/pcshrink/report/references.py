@@ -36,7 +36,7 @@ REFERENCES = [
 
 
 def references_for(model: str, data: str, classes: int | None = None) -> list[Reference]:
-    """The rows for a network on a data set; a folder of a thousand classes is taken for ImageNet."""
+    """The rows for a network on a data set; a folder or shards of a thousand classes are taken for ImageNet."""
     short = model.rpartition(":")[2].partition(".")[0]
-    place = "imagenet" if data == "folder" and classes == 1000 else data
+    place = "imagenet" if data in ("folder", "webdataset") and classes == 1000 else data
     return [row for row in REFERENCES if (row.model, row.data) == (short, place)]

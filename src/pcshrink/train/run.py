@@ -31,6 +31,7 @@ from pcshrink.train.answers import answered
 from pcshrink.train.callbacks import Callback, Callbacks
 from pcshrink.train.checkpoint import Checkpoints
 from pcshrink.train.console import Console
+from pcshrink.train.elastic import SECONDS_TO_LET_GO, began_here, meet_anew, note_launcher
 from pcshrink.train.finish import finish
 from pcshrink.train.interrupt import stop_flag
 from pcshrink.train.loggers import Logger
@@ -65,7 +66,7 @@ def train(
     Args:
         recipe: What to do.
         out: The folder for all files; it must be new, or hold the run to resume.
-        resume: Go on from the newest checkpoint in ``out``, if there is one.
+        resume: Go on from the newest checkpoint in ``out``, if there is one. What ``torchrun`` restarts does so anyway.
         quiet: Show nothing.
         trust: Run a data set or runtime of the user's own that the recipe names as ``package.module:callable``.
         callbacks: Told what happens, see ``pcshrink.train.callbacks``.
@@ -84,6 +85,7 @@ def train(
     keep_freed_memory()
     world, patience = int(os.environ.get("WORLD_SIZE", "1")), recipe.train.timeout
     with noticing_lost_peers(world, patience):
+        meet_anew(patience)
         fabric = _fabric(recipe)
     with noticing_lost_peers(world, patience), _held(folder, fabric):
         result = _train(recipe, folder, fabric, Callbacks(callbacks), loggers, resume=resume, quiet=quiet)
@@ -120,7 +122,7 @@ def _held(folder: Path, fabric: Any) -> Iterator[None]:
     except OSError as error:
         message = f"the folder {folder} cannot be made: {error}; choose another --out"
         raise CheckpointError(message) from error
-    with sole_writer(folder):
+    with sole_writer(folder, patience=SECONDS_TO_LET_GO if began_here(folder) else 0.0):
         yield
 
 
@@ -134,15 +136,16 @@ def _train(
     resume: bool,
     quiet: bool,
 ) -> Result:
-    recipe = _settle_alignment(recipe, folder if resume else None, fabric)
     first = fabric.is_global_zero
+    resume = resume or (first and began_here(folder))  # only the first process reads what is there
+    recipe = _settle_alignment(recipe, folder if resume else None, fabric)
     console, observer = Console(folder, quiet=quiet or not first), None
     try:
         state = from_first(fabric, lambda: _earlier_state(folder, recipe, console, resume=resume))
         data = open_data(recipe, fabric)
         for note in data.notes:
             console.say(f"note: {note}")
-        from_first(fabric, lambda: write_text(folder / "recipe.yaml", dump_recipe(recipe)))
+        from_first(fabric, lambda: _note_start(folder, recipe))
         data = answered(data, folder, fabric, lambda: place(build_model(recipe, data.num_classes)[0], recipe, fabric))
         session = Session(recipe, data, fabric, callbacks)
         observer = Observer(session, folder, loggers)
@@ -269,6 +272,11 @@ def _earlier_state(folder: Path, recipe: Recipe, console: Console, *, resume: bo
     if state is not None:
         _same_recipe(folder, check_recipe(state["recipe"], f"the checkpoint in {folder}"), recipe)
     return state
+
+
+def _note_start(folder: Path, recipe: Recipe) -> None:
+    write_text(folder / "recipe.yaml", dump_recipe(recipe))
+    note_launcher(folder)
 
 
 def _same_recipe(folder: Path, before: Recipe, recipe: Recipe) -> None:

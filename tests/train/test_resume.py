@@ -140,6 +140,33 @@ def test_kill_at_random_moments_and_resume(whole_run: Path, tmp_path: Path) -> N
     assert not list(out.rglob("*.tmp"))
 
 
+def test_what_a_killed_run_left_half_written_is_removed(whole_run: Path, tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        train(tiny(), tmp_path, quiet=True, callbacks=[StopAfterStep(70)])
+    half_written = [
+        tmp_path / ".recipe.yaml-abcdefgh.tmp" / "recipe.yaml",
+        tmp_path / "checkpoints" / ".checkpoint-0000000008.safetensors-xby71c7o.tmp" / "checkpoint-8.safetensors",
+        tmp_path / "exports" / "onnx" / ".model.xml-a_23456z.tmp" / "pcshrink-abcdefgh" / "model.onnx",
+        tmp_path / "model" / f".model-{'0' * 32}.safetensors",
+        tmp_path / "model" / ".pcshrink-new-4711-01234567",
+    ]
+    of_others = [
+        tmp_path / ".notes-today.tmp" / "a",  # too short
+        tmp_path / "checkpoints" / "best-abcdefgh.tmp" / "a",  # not hidden
+        tmp_path / "checkpoints" / ".best-abcdefgh.tmp2" / "a",
+        tmp_path / ".file-abcdefgh.tmp",  # not a folder
+        tmp_path / "model" / ".model-mine.safetensors",
+        tmp_path / "model" / ".pcshrink-new-ideas",
+    ]
+    for path in (*half_written, *of_others):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("half")
+    train(tiny(), tmp_path, resume=True, quiet=True)
+    assert model_bytes(tmp_path) == model_bytes(whole_run)
+    assert not [path for path in half_written if path.exists() or path.parent.suffix == ".tmp" and path.parent.exists()]
+    assert [path.read_text() for path in of_others] == ["half"] * len(of_others)
+
+
 def test_a_folder_with_a_run_is_not_overwritten(whole_run: Path) -> None:
     with pytest.raises(CheckpointError, match="holds a run already; go on with --resume"):
         train(tiny(), whole_run, quiet=True)

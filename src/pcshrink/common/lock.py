@@ -36,3 +36,22 @@ def sole_writer(folder: Path, what: str = "run") -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+def locked_or_none(folder: str | Path) -> int | None:
+    """Lock a folder without waiting: an open handle that keeps the lock, or None if somebody holds it already.
+
+    Also None where the system, or the disk, has no locks.
+    """
+    try:
+        import fcntl
+
+        handle = os.open(folder, os.O_RDONLY)
+    except (ImportError, OSError):
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        return None
+    return handle

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import typing
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -47,8 +48,13 @@ class Embedding(Section):
         plain: dict[str, Any] = handler(self)
         plain.pop("settings")
         settings: Any = getattr(self, "settings")  # noqa: B009 - each section declares its own type
-        dumped = TypeAdapter(type(settings)).dump_python(settings, mode="json")
+        dumped = _adapter(type(settings)).dump_python(settings, mode="json")
         return plain | {name: dumped[name] for name in offered(type(settings))}
+
+
+@functools.cache  # making one takes longer than everything else here, and every checkpoint holds the recipe
+def _adapter(config: type[T]) -> TypeAdapter[T]:
+    return TypeAdapter(config)
 
 
 def offered(config: type[Any]) -> list[str]:
@@ -76,4 +82,4 @@ def _build(config: type[T], values: Mapping[str, Any], section: list[str]) -> T:
             wrong.append(InitErrorDetails(type=problem, loc=(str(key),), input=value))
     if wrong:
         raise ValidationError.from_exception_data(config.__name__, wrong)
-    return TypeAdapter(config).validate_python(dict(values))
+    return _adapter(config).validate_python(dict(values))

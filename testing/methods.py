@@ -19,12 +19,12 @@ from pcshrink.train.result import Result
 from pcshrink.train.run import train
 from testing.training import CopyAt, model_bytes, train_with_stops
 
-EPOCHS = {"dense": 3, "shrink": 3, "settle": 3}
+EPOCHS = {"dense": 2, "shrink": 3, "settle": 2}
 STEPS = 22  # an epoch has
 
 
 def short_recipe(method: str, *, onnx: bool = False, **settings: Any) -> Recipe:
-    """Nine epochs in some seconds: dense, shrinking, settling; half of the multiply-adds go."""
+    """Seven epochs in some seconds: dense, shrinking, settling; half of the multiply-adds go."""
     return check_recipe({
         "model": {"name": "digitsnet", "args": {"widths": [8, 8, 16]}},
         "data": {"name": "digits", "batch_size": 64},
@@ -39,14 +39,14 @@ def short_recipe(method: str, *, onnx: bool = False, **settings: Any) -> Recipe:
 def check_short_run(folder: Path, method: str, **settings: Any) -> Result:
     """Train, and see that it learns, meets its budget, comes back from its files, and resumes bit by bit."""
     recipe = short_recipe(method, **settings)
-    copy = CopyAt(4 * STEPS + 7, folder / "again")  # within the phase
+    copy = CopyAt(3 * STEPS + 7, folder / "again")  # within the phase
     result = train(short_recipe(method, onnx=True, **settings), folder / "whole", quiet=True, callbacks=[copy])
     assert result.compact["error"] < 30  # guessing is wrong in 90 of 100
     assert result.budget is not None
     assert result.budget["reached"] <= 1.01 * result.budget["limit"]
     assert result.budget["reached"] == pytest.approx(result.budget["limit"], rel=0.01)
     _check_files(result)
-    train_with_stops(recipe, folder / "again", 7 * STEPS + 7)  # after the phase
+    train_with_stops(recipe, folder / "again", 5 * STEPS + 7)  # after the phase
     assert model_bytes(folder / "again") == model_bytes(folder / "whole")
     return result
 

@@ -23,7 +23,7 @@ from pcshrink.train.run import train
 from testing.nets import randomise_
 from testing.training import CopyAt, model_bytes, tiny
 
-EPOCHS = {"dense": 1, "warmup": 1, "shrink": 2, "settle": 2}  # of 22 steps
+EPOCHS = {"dense": 1, "warmup": 1, "shrink": 2, "settle": 1}  # of 22 steps
 
 
 def check_run(folder: Path, shrink: dict[str, Any], *, stop: int = 70, **changes: Any) -> Result:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import functools
 import typing
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -21,6 +20,8 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from pcshrink.train.recipe.section import Section, refuse_truth
 
 T = TypeVar("T")
+# Making one takes longer than everything else here, and every checkpoint holds the recipe.
+_ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {}
 
 
 class Embedding(Section):
@@ -52,9 +53,10 @@ class Embedding(Section):
         return plain | {name: dumped[name] for name in offered(type(settings))}
 
 
-@functools.cache  # making one takes longer than everything else here, and every checkpoint holds the recipe
 def _adapter(config: type[T]) -> TypeAdapter[T]:
-    return TypeAdapter(config)
+    if config not in _ADAPTERS:
+        _ADAPTERS[config] = TypeAdapter(config)
+    return _ADAPTERS[config]
 
 
 def offered(config: type[Any]) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -19,26 +18,12 @@ from pcshrink.models import create
 from pcshrink.shrinker import Shrinker
 from pcshrink.surgery.gates import find_gates
 from pcshrink.train.again import evaluate_saved
-from pcshrink.train.callbacks import Callback
-from pcshrink.train.loop import Loop
 from pcshrink.train.result import Result
 from pcshrink.train.run import train
 from testing.nets import randomise_
-from testing.training import model_bytes, tiny
+from testing.training import CopyAt, model_bytes, tiny
 
-EPOCHS = {"dense": 1, "warmup": 1, "shrink": 2, "settle": 2}  # of 22 steps
-
-
-class CopyAt(Callback):
-    """Keeps what is on the disk if the run ends just before a step."""
-
-    def __init__(self, step: int, folder: Path) -> None:
-        self.step, self.folder = step, folder
-
-    def before_step(self, loop: Loop) -> None:
-        if loop.step == self.step:
-            loop.save()
-            shutil.copytree(loop.checkpoints.folder.parent, self.folder)
+EPOCHS = {"dense": 1, "warmup": 1, "shrink": 2, "settle": 1}  # of 22 steps
 
 
 def check_run(folder: Path, shrink: dict[str, Any], *, stop: int = 70, **changes: Any) -> Result:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ TINY: dict[str, Any] = {
     "optimizer": {"lr": 0.1},
     "shrink": {"budget": {"madds": 0.5}, "gates": "fold", "compact_every": 1, "strength": 4.0},
     "distill": {"teacher": "dense", "loss": "soft"},
-    "output": {"latency": False, "checkpoint_steps": 4},
+    "output": {"latency": False},
 }
 
 
@@ -58,9 +59,25 @@ class StopAfterStep(Callback):
             os.kill(os.getpid(), signal.SIGTERM)
 
 
+class CopyAt(Callback):
+    """Keeps what is on the disk if the run is stopped just before a step."""
+
+    def __init__(self, step: int, folder: Path) -> None:
+        self.step, self.folder = step, folder
+
+    def before_step(self, loop: Loop) -> None:
+        """Copy the whole folder."""
+        if loop.step == self.step:
+            loop.save()
+            shutil.copytree(loop.checkpoints.folder.parent, self.folder)
+
+
 def train_with_stops(recipe: Recipe, folder: Path, *steps: int) -> Result:
-    """A run that is stopped after each of these steps and resumed."""
-    for number, step in enumerate(steps):
-        with pytest.raises(Interrupted, match=f"step {step}; a checkpoint is written"):
-            train(recipe, folder, resume=number > 0, quiet=True, callbacks=[StopAfterStep(step)])
-    return train(recipe, folder, resume=bool(steps), quiet=True)
+    """A run that is stopped after each of these steps and resumed; a folder that is there holds its beginning."""
+    begun = folder.exists()
+    for step in steps:
+        with pytest.raises(Interrupted, match=f"step {step}; a checkpoint is written") as caught:
+            train(recipe, folder, resume=begun, quiet=True, callbacks=[StopAfterStep(step)])
+        assert caught.value.code == 128 + signal.SIGTERM
+        begun = True
+    return train(recipe, folder, resume=begun, quiet=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import yaml
 
 from pcshrink.cli.main import app
 from pcshrink.train.recipe.read import recipe_names
-from testing.hurry import few_digits, short_recipes
+from testing.hurry import TIMING, few_digits, short_recipes, short_timings
 from testing.pages import PAGES, blocks, name_of, run
 from testing.project import ROOT
 
@@ -25,7 +26,7 @@ WITH_CODE = [page for page in PAGES if blocks(page)]
 
 @pytest.fixture
 def hurry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Fewer digits and shorter recipes: the code of a page runs as it stands, only sooner."""
+    """Fewer digits, shorter recipes and measurements: the code of a page runs as it stands, only sooner."""
     import torch
 
     from pcshrink.data import digits
@@ -35,6 +36,8 @@ def hurry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     monkeypatch.setattr(digits, "load_digits", few_digits(digits.load_digits))
     monkeypatch.setattr(read, "load_recipe", short_recipes(read.load_recipe))
+    timing = import_module(TIMING)
+    monkeypatch.setattr(timing, "interleave", short_timings(timing.interleave))
     monkeypatch.chdir(tmp_path)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

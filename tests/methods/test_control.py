@@ -25,7 +25,7 @@ from pcshrink.methods.control import (
 )
 from pcshrink.train.recipe.schema import Recipe
 from pcshrink.train.run import train
-from testing.training import model_bytes, tiny, train_with_stops
+from testing.training import CopyAt, model_bytes, tiny, train_with_stops
 
 
 def shares(count: int) -> list[float]:
@@ -154,7 +154,9 @@ def test_a_budget_is_met_and_what_leaves_is_at_zero(
     share: float, compact_every: int, dense: Path, tmp_path: Path
 ) -> None:
     chosen = recipe(dense, budget={"madds": share}, compact_every=compact_every)
-    result = train(chosen, tmp_path / "whole", quiet=True)
+    # before the widths are fixed, and while what must go is closed
+    first, second = (round(part * SHRINK * STEPS) for part in (0.4, 0.87))
+    result = train(chosen, tmp_path / "whole", quiet=True, callbacks=[CopyAt(first, tmp_path / "stopped")])
     assert result.budget is not None
     assert result.budget["reached"] == pytest.approx(result.budget["limit"], rel=0.01)
     assert result.cut is not None
@@ -164,9 +166,7 @@ def test_a_budget_is_met_and_what_leaves_is_at_zero(
     kept = kept_shares(tmp_path / "whole")
     assert max(kept) - min(kept) > 0.1  # every group found its own width
     assert result.compact["error"] < 20
-    # before the widths are fixed, and while what must go is closed
-    stops = [round(part * SHRINK * STEPS) for part in (0.4, 0.87)]
-    train_with_stops(chosen, tmp_path / "stopped", *stops)
+    train_with_stops(chosen, tmp_path / "stopped", second)
     assert model_bytes(tmp_path / "stopped") == model_bytes(tmp_path / "whole")
 
 

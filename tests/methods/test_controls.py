@@ -18,7 +18,7 @@ from pcshrink.models import create
 from pcshrink.train.callbacks import Callback
 from pcshrink.train.loop import Loop
 from pcshrink.train.run import train
-from testing.training import model_bytes, tiny, train_with_stops
+from testing.training import CopyAt, model_bytes, tiny, train_with_stops
 
 EXAMPLE = torch.randn(2, 1, 16, 16)
 METHODS = ["random", "scratch"]
@@ -150,8 +150,8 @@ def test_random_goes_on_with_the_weights_it_has(tmp_path: Path) -> None:
 def test_a_stopped_run_ends_with_the_same_bytes(method: str, compact_every: int, tmp_path: Path) -> None:
     shrink = {"method": method, "budget": {"madds": 0.5}, "compact_every": compact_every, "gates": "fold"}
     recipe = tiny(shrink=shrink, epochs=EPOCHS, train={"ema": 0.9})
-    whole = train(recipe, tmp_path / "whole", quiet=True)
-    resumed = train_with_stops(recipe, tmp_path / "stopped", 25, 40)
+    whole = train(recipe, tmp_path / "whole", quiet=True, callbacks=[CopyAt(25, tmp_path / "stopped")])
+    resumed = train_with_stops(recipe, tmp_path / "stopped", 40)
     assert model_bytes(tmp_path / "stopped") == model_bytes(tmp_path / "whole")
     assert resumed.cut == whole.cut
     assert resumed.widths == whole.widths

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from pcshrink.pretrained.prepare import prepare
 from pcshrink.pretrained.request import Goal, Request
 from pcshrink.pretrained.run import run_one
 from pcshrink.train.recipe.read import load_recipe
+from testing.hurry import TIMING, short_timings
 
 pytest.importorskip("torchvision")
 Image = pytest.importorskip("PIL.Image")
@@ -43,7 +45,9 @@ def request_for(images, weights, out, budget="madds=0.6", **more):
     return Request(model="resnet20", images=images, weights=weights, out=out, goal=Goal.parse(budget), **more)
 
 
-def test_a_whole_run_without_labels(weights, tmp_path):
+def test_a_whole_run_without_labels(weights, tmp_path, monkeypatch):
+    timing = import_module(TIMING)
+    monkeypatch.setattr(timing, "interleave", short_timings(timing.interleave))
     pictures(tmp_path / "images", 40)
     request = request_for(tmp_path / "images", weights, tmp_path / "out", settings=QUICK)
     prepared = prepare(request, request.goal)

@@ -107,13 +107,14 @@ def test_detector(build: Callable[[], nn.Module]) -> None:
     }, "the predicting layers stay"
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 @pytest.mark.parametrize("name", SEGMENTERS)
-def test_segmenter(name: str, dtype: torch.dtype) -> None:
-    model = prepare(segmenter(name), dtype)
-    _, small, worst = shrink(model, maps(dtype), maps(dtype, seed=1))
-    assert worst <= (1e-5 if dtype == torch.float32 else 1e-12)
-    assert small(maps(dtype))["out"].shape == (2, 5, 48, 48)
+def test_segmenter(name: str) -> None:
+    """Cut in float64, where nothing hides in the rounding; the outcome is compared in float32 as well."""
+    model = prepare(segmenter(name), torch.float64)
+    _, small, worst = shrink(model, maps(torch.float64), maps(torch.float64, seed=1))
+    assert worst <= 1e-12
+    assert pcs.verify(model.float(), small.float(), maps(seed=1)) <= 1e-5
+    assert small(maps())["out"].shape == (2, 5, 48, 48)
 
 
 def test_frozen_norms_are_gated_and_folded() -> None:

@@ -222,14 +222,14 @@ REAL: dict[str, tuple[Callable[[], nn.Module], int]] = {
 
 
 @pytest.mark.slow
-@each_dtype
 @pytest.mark.parametrize("name", REAL)
-def test_real_architecture(name: str, dtype: torch.dtype) -> None:
+def test_real_architecture(name: str) -> None:
+    """Cut in float64, where nothing hides in the rounding; the outcome is compared in float32 as well."""
     build, size = REAL[name]
     torch.manual_seed(0)
-    model = settle_norms_(build(), torch.randn(4, 3, size, size)).to(dtype)
+    model = settle_norms_(build(), torch.randn(4, 3, size, size)).double()
     example, other = (
-        torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(s)).to(dtype) for s in (1, 2)
+        torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(s)).double() for s in (1, 2)
     )
     shrinker = pcs.attach_(model, example)
     stir_gates_(model)
@@ -238,10 +238,11 @@ def test_real_architecture(name: str, dtype: torch.dtype) -> None:
     pcs.compact(model, plan, example, gates="fold")  # proves itself
     small = pcs.compact(model, plan, example)
     shrinker.mask_(plan)
-    expected, got = outputs(model, other), outputs(small, other)
-    assert relative(expected, got) <= LIMIT[dtype]
-    assert same_top(expected, got, LIMIT[dtype])
-    assert relative(whole, expected) > 1e-3, "a cut that does not show proves nothing"
+    assert relative(whole, outputs(model, other)) > 1e-3, "a cut that does not show proves nothing"
+    for dtype in (torch.float64, torch.float32):
+        expected, got = (outputs(net.to(dtype), other.to(dtype)) for net in (model, small))
+        assert relative(expected, got) <= LIMIT[dtype]
+        assert same_top(expected, got, LIMIT[dtype])
 
 
 def test_channels_last() -> None:

@@ -36,7 +36,7 @@ RECIPE: dict[str, Any] = {
     "epochs": {"dense": 1, "shrink": 2, "settle": 4},
     "train": {"threads": 1},
     "shrink": {"budget": {"madds": 0.6}, "gates": "fold", "compact_every": 1},
-    "output": {"latency": False, "checkpoint_steps": 2},
+    "output": {"latency": False, "checkpoint_steps": 8},
 }
 ROWS = ("pcs", "random")
 

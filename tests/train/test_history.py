@@ -211,7 +211,7 @@ class Signal(Logger):
 def test_an_interrupted_run_has_the_same_record(tmp_path: Path) -> None:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    recipe = tiny(epochs={"dense": 1, "shrink": 2, "settle": 2}, output={"latency": False, "checkpoint_steps": 4})
+    recipe = tiny(epochs={"dense": 1, "shrink": 2, "settle": 2})
     train(recipe, tmp_path / "whole", quiet=True)
     with pytest.raises(Interrupted):
         train(recipe, tmp_path / "stopped", quiet=True, loggers=[Signal(2)])

@@ -15,7 +15,8 @@ from pcshrink.errors import CheckpointError, ConfigError
 from pcshrink.train.notes import Notes, check_repeating
 from pcshrink.train.objective import imitation
 from pcshrink.train.recipe.schema import DistillSection
-from testing.training import model_bytes, tiny, train_with_stops
+from pcshrink.train.run import train
+from testing.training import CopyAt, model_bytes, tiny, train_with_stops
 
 SCORES = torch.randn(5, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 TAUGHT = 3 * torch.randn(5, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
@@ -137,7 +138,7 @@ def test_what_does_not_go_together(distill: Any, train: Any, message: str) -> No
 def test_a_run_with_kept_scores_resumes_bit_by_bit(tmp_path: Path) -> None:
     distill = {"teacher": "dense", "loss": "dkd", "standardize": True, "cache": 2}
     recipe = tiny(distill=distill, epochs={"dense": 1, "warmup": 0, "shrink": 2, "settle": 2})
-    train_with_stops(recipe, tmp_path / "whole")
-    train_with_stops(recipe, tmp_path / "stopped", 18, 41)
+    train(recipe, tmp_path / "whole", quiet=True, callbacks=[CopyAt(18, tmp_path / "stopped")])
+    train_with_stops(recipe, tmp_path / "stopped", 41)
     assert model_bytes(tmp_path / "whole") == model_bytes(tmp_path / "stopped")
     assert not list((tmp_path / "whole").glob("teacher-*"))

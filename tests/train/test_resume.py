@@ -24,8 +24,9 @@ from pcshrink.train.callbacks import Callback
 from pcshrink.train.checkpoint import Checkpoints, load_state, save_state
 from pcshrink.train.interrupt import Interrupted
 from pcshrink.train.loop import DivergedError, Loop
+from pcshrink.train.recipe.read import check_recipe
 from pcshrink.train.run import train
-from testing.training import TINY, StopAfterStep, model_bytes, tiny
+from testing.training import TINY, StopAfterStep, model_bytes, tiny, train_with_stops
 
 pytestmark = pytest.mark.train
 
@@ -76,31 +77,31 @@ class Spoil(Callback):
 
 
 # 11 steps an epoch: dense, warm-up, three of shrinking with cuts, two of settling with a fold between them.
-@pytest.mark.parametrize("step", [22, 50, 70])
-def test_sigterm_and_resume_give_the_same_weights(step: int, whole_run: Path, tmp_path: Path) -> None:
-    with pytest.raises(Interrupted, match=f"step {step}; a checkpoint is written") as caught:
-        train(tiny(), tmp_path, quiet=True, callbacks=[StopAfterStep(step)])
-    assert caught.value.code == 128 + signal.SIGTERM
-    train(tiny(), tmp_path, resume=True, quiet=True)
+def test_sigterm_and_resume_give_the_same_weights(whole_run: Path, tmp_path: Path) -> None:
+    train_with_stops(tiny(), tmp_path, 22, 50, 70)
     assert model_bytes(tmp_path) == model_bytes(whole_run)
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [row["epoch"] for row in rows] == list(range(7))
 
 
-@pytest.mark.parametrize("epoch", [2, 5])  # gates as they are, and halfway to constants
-def test_a_signal_during_evaluation_is_heard(epoch: int, whole_run: Path, tmp_path: Path) -> None:
-    with pytest.raises(Interrupted) as caught:
-        train(tiny(), tmp_path, quiet=True, callbacks=[StopInEvaluation(epoch)])
-    assert caught.value.code == 130
-    saved = Checkpoints(tmp_path / "checkpoints").load()
-    assert saved is not None
-    assert saved["place"] == {"epoch": epoch, "batch": 11, "step": 11 * epoch + 11}
+def test_a_signal_during_evaluation_is_heard(whole_run: Path, tmp_path: Path) -> None:
+    seconds = {}
+    for epoch in (2, 5):  # gates as they are, and halfway to constants
+        with pytest.raises(Interrupted) as caught:
+            train(tiny(), tmp_path, resume=bool(seconds), quiet=True, callbacks=[StopInEvaluation(epoch)])
+        assert caught.value.code == 130
+        saved = Checkpoints(tmp_path / "checkpoints").load()
+        assert saved is not None
+        assert saved["place"] == {"epoch": epoch, "batch": 11, "step": 11 * epoch + 11}
+        seconds[epoch] = saved["sums"]["seconds"]
     train(tiny(), tmp_path, resume=True, quiet=True)
     assert model_bytes(tmp_path) == model_bytes(whole_run)
-    row, expected = (json.loads((f / "metrics.jsonl").read_text().splitlines()[epoch]) for f in (tmp_path, whole_run))
-    assert row.pop("seconds") == saved["sums"]["seconds"] > 0  # no step was left, yet the epoch took its time
-    assert row.pop("images_per_second") > 0
-    assert row.items() <= expected.items()
+    rows, expected = ((f / "metrics.jsonl").read_text().splitlines() for f in (tmp_path, whole_run))
+    for epoch, taken in seconds.items():
+        row = json.loads(rows[epoch])
+        assert row.pop("seconds") == taken > 0  # no step was left, yet the epoch took its time
+        assert row.pop("images_per_second") > 0
+        assert row.items() <= json.loads(expected[epoch]).items()
 
 
 def test_a_run_killed_before_its_first_step_keeps_the_dense_figures(whole_run: Path, tmp_path: Path) -> None:
@@ -114,30 +115,58 @@ def test_a_run_killed_before_its_first_step_keeps_the_dense_figures(whole_run: P
     assert model_bytes(tmp_path / "killed") == model_bytes(tmp_path / "whole")
 
 
+def newest_step(checkpoints: Path) -> int:
+    return max((int(path.stem.split("-")[1]) for path in checkpoints.glob("checkpoint-*.safetensors")), default=-1)
+
+
 @pytest.mark.slow
 def test_kill_at_random_moments_and_resume(whole_run: Path, tmp_path: Path) -> None:
-    recipe, out = tmp_path / "tiny.yaml", tmp_path / "out"
-    recipe.write_text(yaml.safe_dump(TINY))
-    command = [sys.executable, "-m", "pcshrink", "train", str(recipe), "--out", str(out), "--quiet"]
+    """The first process is killed, the one that goes on as well, and the third ends as if nothing had happened."""
+    path, out = tmp_path / "tiny.yaml", tmp_path / "out"
+    content = TINY | {"output": {"latency": False, "checkpoint_steps": 4}}
+    path.write_text(yaml.safe_dump(content))
+    command = [sys.executable, "-m", "pcshrink", "train", str(path), "--out", str(out), "--quiet"]
     chance = random.Random(7)
-    for _ in range(3):
-        began = len(list((out / "checkpoints").glob("*"))) if out.exists() else 0
-        again = ["--resume"] if (out / "recipe.yaml").is_file() else []
+    for again, least in (([], 0), (["--resume"], 30)):
+        moment = least + chance.randrange(25)  # whatever is going on when this step is known to be saved
         process = subprocess.Popen([*command, *again], env=os.environ | {"OMP_NUM_THREADS": "1"})
-        deadline = time.monotonic() + 60
-        while process.poll() is None and time.monotonic() < deadline:
-            if (out / "checkpoints").is_dir() and (began or list((out / "checkpoints").glob("*"))):
-                break
-            time.sleep(0.02)
-        time.sleep(chance.uniform(0.0, 0.8) + (2.0 if began else 0.0))
+        while process.poll() is None and newest_step(out / "checkpoints") < moment:
+            time.sleep(0.002)
         process.kill()
         process.wait()
-    done = subprocess.run(
-        [*command, "--resume"], env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    train(check_recipe(content), out, resume=True, quiet=True)
     assert model_bytes(out) == model_bytes(whole_run)
     assert not list(out.rglob("*.tmp"))
+
+
+def test_what_a_killed_run_left_half_written_is_removed(whole_run: Path, tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        train(tiny(), tmp_path, quiet=True, callbacks=[StopAfterStep(70)])
+    half_written = [
+        tmp_path / ".recipe.yaml-abcdefgh.tmp" / "recipe.yaml",
+        tmp_path / "checkpoints" / ".checkpoint-0000000008.safetensors-xby71c7o.tmp" / "checkpoint-8.safetensors",
+        tmp_path / "exports" / "onnx" / ".model.xml-a_23456z.tmp" / "pcshrink-abcdefgh" / "model.onnx",
+        tmp_path / "model" / f".model-{'0' * 32}.safetensors",
+        tmp_path / "model" / ".pcshrink-new-4711-01234567",
+    ]
+    of_others = [
+        tmp_path / ".notes-today.tmp" / "a",  # too short
+        tmp_path / "checkpoints" / "best-abcdefgh.tmp" / "a",  # not hidden
+        tmp_path / "checkpoints" / ".best-abcdefgh.tmp2" / "a",
+        tmp_path / ".file-abcdefgh.tmp",  # not a folder
+        tmp_path / "model" / ".model-mine.safetensors",
+        tmp_path / "model" / ".pcshrink-new-ideas",
+    ]
+    for path in (*half_written, *of_others):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("half")
+    train(tiny(), tmp_path, resume=True, quiet=True)
+    assert model_bytes(tmp_path) == model_bytes(whole_run)
+    assert not [path for path in half_written if path.exists()]
+    assert {path.name for path in tmp_path.rglob("*.tmp")} == {
+        ".notes-today.tmp", "best-abcdefgh.tmp", ".file-abcdefgh.tmp",
+    }  # fmt: skip
+    assert [path.read_text() for path in of_others] == ["half"] * len(of_others)
 
 
 def test_a_folder_with_a_run_is_not_overwritten(whole_run: Path) -> None:

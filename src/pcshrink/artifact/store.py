@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,9 @@ from pcshrink.errors import CheckpointError, ConfigError
 RECORD = "pcshrink.json"
 WEIGHTS = "model.safetensors"
 PENDING = ".model-"  # + hash + .safetensors: weights that wait for their name
-TEMPORARY = ".pcshrink-new-"
+TEMPORARY = ".pcshrink-new-"  # + process + 8 hex digits: what is being written
+_WAITS = re.compile(re.escape(PENDING) + r"([0-9a-f]{32})\.safetensors")
+_HALF_WRITTEN = re.compile(re.escape(TEMPORARY) + r"\d+-[0-9a-f]{8}")
 LARGEST_RECORD = 64 << 20
 
 
@@ -131,6 +134,22 @@ def replace_artifact(folder: Path, record: bytes, weights: bytes, digest: str) -
         _sweep(folder)
 
 
+def finish_stopped_save(folder: Path) -> None:
+    """Finish or take back a save into this folder that was killed halfway; nothing, if there was none.
+
+    Raises:
+        CheckpointError: The folder cannot be written.
+    """
+    if not folder.is_dir():
+        return
+    try:
+        with locked(folder):
+            _finish(folder)
+    except OSError as error:
+        message = f"what a stopped save left in {folder} cannot be removed: {error}"
+        raise CheckpointError(message) from error
+
+
 def _write(folder: Path, data: bytes) -> Path:
     path = folder / f"{TEMPORARY}{os.getpid()}-{secrets.token_hex(4)}"
     write_new(path, data)
@@ -139,15 +158,15 @@ def _write(folder: Path, data: bytes) -> Path:
 
 def _finish(folder: Path) -> None:
     """Do the last step of a save that was stopped after its commit; drop weights that never got so far."""
-    for waiting in folder.glob(f"{PENDING}*.safetensors"):
-        stated = f'"{waiting.name.removeprefix(PENDING).removesuffix(".safetensors")}'.encode()
-        record = folder / RECORD
-        if record.is_file() and stated in record.read_bytes():
-            waiting.replace(folder / WEIGHTS)
-        else:
-            waiting.unlink()
-    for stray in folder.glob(f"{TEMPORARY}*"):
-        stray.unlink()
+    record = folder / RECORD
+    for path in sorted(folder.iterdir()):
+        if _HALF_WRITTEN.fullmatch(path.name):
+            path.unlink()
+        elif waits := _WAITS.fullmatch(path.name):
+            if record.is_file() and f'"{waits[1]}'.encode() in record.read_bytes():
+                path.replace(folder / WEIGHTS)
+            else:
+                path.unlink()
 
 
 def _sweep(folder: Path) -> None:

@@ -4,37 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from pcshrink.common.scratch import staging_folder
 from pcshrink.errors import CheckpointError, ShrinkError
-
-_scratch: set[str] = set()
-
-
-@contextlib.contextmanager
-def scratch_folder(*, prefix: str = "pcshrink-", suffix: str = "", dir: str | Path | None = None) -> Iterator[Path]:
-    """A folder that is gone afterwards, also where a signal ends the process in between.
-
-    Args:
-        prefix: How its name begins.
-        suffix: How its name ends.
-        dir: Where it is; the system's place for temporary files by default.
-    """
-    with tempfile.TemporaryDirectory(prefix=prefix, suffix=suffix, dir=dir) as folder:
-        _scratch.add(folder)
-        try:
-            yield Path(folder)
-        finally:
-            _scratch.discard(folder)
-
-
-def drop_scratch() -> None:
-    """Remove all scratch folders of this process, which is about to end."""
-    for folder in _scratch:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -42,7 +16,8 @@ def staged(path: str | Path, error: type[ShrinkError] = CheckpointError) -> Iter
     """Somewhere to write a file, which gets its name only when it is whole, on the disk, and nothing was raised.
 
     The file is written in a hidden folder beside its place. Other files that a writer leaves in that folder belong to
-    it and get their names first, so that nobody finds it without them.
+    it and get their names first, so that nobody finds it without them. Where the process is killed the hidden folder
+    stays, until ``drop_leftovers`` removes it.
 
     Args:
         path: The file; its folder is made if needed.
@@ -60,7 +35,7 @@ def staged(path: str | Path, error: type[ShrinkError] = CheckpointError) -> Iter
         raise error(message)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with scratch_folder(prefix=f".{target.name}-", suffix=".tmp", dir=target.parent) as scratch:
+        with staging_folder(target) as scratch:
             written = scratch / target.name
             yield written
             companions = [part for part in sorted(scratch.iterdir()) if part != written]

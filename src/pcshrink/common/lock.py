@@ -44,6 +44,23 @@ def sole_writer(folder: Path, what: str = "run", patience: float = 0.0) -> Itera
         os.close(handle)
 
 
+def locked_or_none(folder: str | Path) -> int | None:
+    """Lock a folder without waiting: an open handle that keeps the lock, or None if somebody holds it already.
+
+    Also None where the system, or the disk, has no locks.
+    """
+    if find_spec("fcntl") is None:
+        return None
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return None
+    if _taken(handle):
+        return handle
+    os.close(handle)
+    return None
+
+
 def _taken(handle: int) -> bool:
     import fcntl
 

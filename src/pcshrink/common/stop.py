@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import NoReturn
 
-from pcshrink.common.files import drop_scratch
+from pcshrink.common.scratch import drop_scratch
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 ONE_EVENT = 1.0  # seconds; `timeout` sends its signal to the process and then to its group, so it comes twice

@@ -8,8 +8,9 @@ from typing import Any
 
 from torch import nn
 
-from pcshrink.common.files import scratch_folder, staged
+from pcshrink.common.files import staged
 from pcshrink.common.preprocessing import Preprocessing
+from pcshrink.common.scratch import scratch_folder
 from pcshrink.errors import ConfigError
 from pcshrink.export.agree import Batch, ExportReport, agree, prepare
 from pcshrink.export.onnx import export_onnx

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pcshrink.common.files import scratch_folder
+from pcshrink.common.scratch import scratch_folder
 from pcshrink.graph.exporters import FOR_MEASURING, quiet, write_onnx
 from pcshrink.graph.model import tensors
 from pcshrink.runtime.optional import require

@@ -13,6 +13,7 @@ from typing import Any
 
 from pcshrink.artifact import load_weights
 from pcshrink.common.files import write_text
+from pcshrink.common.scratch import drop_leftovers
 from pcshrink.errors import CheckpointError, ConfigError
 from pcshrink.sweep.runs import Run, fingerprint, plain, read_fingerprint
 from pcshrink.train.recipe.read import dump_recipe
@@ -118,7 +119,7 @@ def _digest(weights: Path | None) -> str | None:
 
 @contextlib.contextmanager
 def open_sweep(path: str | Path, recipe: Recipe, *, trust: bool = False) -> Iterator[SweepFolder]:
-    """Work in a sweep's folder, alone.
+    """Work in a sweep's folder, alone; what a killed process left half written in it is removed.
 
     Raises:
         ConfigError: It holds other files or runs of another recipe, or somebody works in it.
@@ -137,6 +138,7 @@ def open_sweep(path: str | Path, recipe: Recipe, *, trust: bool = False) -> Iter
             except OSError as error:
                 message = f"another process works in {folder}, or a training that it began; wait for it, or end it"
                 raise ConfigError(message) from error
+        drop_leftovers(folder)
         yield SweepFolder(folder, recipe, lock, trust=trust)
     finally:
         os.close(lock)

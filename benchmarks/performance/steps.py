@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -16,7 +16,16 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from pcshrink.methods.pcs.passes import FEW, combine, is_channels_last, moments, over_space, scale_and_shift, sums_over_space
+from pcshrink.methods.pcs.passes import (
+    FEW,
+    combine,
+    is_channels_last,
+    moments,
+    moments_pay,
+    over_space,
+    scale_and_shift,
+    sums_over_space,
+)
 from pcshrink.methods.pooling import pool
 
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -30,7 +39,7 @@ class GatedBatchNorm(torch.autograd.Function):
         ctx: Any, x: Tensor, salience: Tensor, weight: Tensor, bias: Tensor, norm: nn.BatchNorm2d, momentum: float
     ) -> Tensor:
         """Normalise with the batch's statistics, update the running ones, and scale, all in one pass over x."""
-        if x.numel() < FEW:
+        if not moments_pay(x):
             out, mean, invstd = torch.native_batch_norm(
                 x, weight, bias, norm.running_mean, norm.running_var, True, momentum, norm.eps
             )
@@ -132,5 +141,6 @@ def can_tap(module: torch.nn.Module, x: Tensor, axis: int) -> bool:
         and x.requires_grad
         and torch.is_grad_enabled()
         and not torch.compiler.is_compiling()
+        and x.numel() >= FEW  # below it costs more to ask than to add
         and is_channels_last(x)
     )

@@ -16,13 +16,20 @@ from pcshrink.methods.pooling import sum_over
 
 WIDE_ROW = 64  # channels; torch takes the moments of narrower rows at half the speed
 LONG_ROW = 64  # places; for fewer the kernels for groups take longer by row than they save
-FEW = 1 << 17  # elements of maps so small that the number of operations counts, not what they read and write
+FEW = 1 << 18  # elements of maps so small that the number of operations counts, not what they read and write
 PIECE = 1 << 19  # elements that stay in the cache from one operation to the next
 
 
 def is_channels_last(x: Tensor) -> bool:
     """Whether these are images with the channels of a place side by side."""
     return x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
+
+
+def moments_pay(x: Tensor) -> bool:
+    """Whether ``moments`` and ``scale_and_shift`` beat BatchNorm's own kernel and a product."""
+    if x.numel() < FEW or x.ndim < 3:
+        return False
+    return x.shape[1] < WIDE_ROW if is_channels_last(x) else x[0, 0].numel() >= LONG_ROW
 
 
 def moments(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -73,8 +80,8 @@ def scale_and_shift(x: Tensor, scale: Tensor, shift: Tensor, factor: Tensor) -> 
 
 def combine(grad: Tensor, factor: Tensor, x: Tensor, slope: Tensor, shift: Tensor) -> Tensor:
     """``grad * factor + x * slope + shift`` for factor (B, C), slope and shift (C,)."""
-    if is_channels_last(x):
-        first = torch.addcmul(over_space(shift.expand_as(factor), x), grad, over_space(factor, x))
+    if is_channels_last(x) or (x.numel() < FEW and x.dtype == slope.dtype):
+        first = torch.addcmul(over_space(shift[None], x), grad, over_space(factor, x))
     else:
         first = _affine(grad, factor, shift.expand_as(factor))
     return first.addcmul_(x, over_space(slope[None], x))
@@ -112,9 +119,11 @@ def _sums_in_pieces(grad: Tensor, x: Tensor, samples: int) -> tuple[Tensor, Tens
 def over_space(values: Tensor, like: Tensor) -> Tensor:
     """Values (B, C) or (1, C) in the shape and type to be added to or multiplied with maps."""
     values = values.to(like.dtype)
-    if is_channels_last(like):
-        return values[:, None, None].expand(-1, 1, like.shape[3], -1).contiguous().permute(0, 3, 1, 2)
-    return values.reshape(*values.shape, *[1] * (like.ndim - 2))
+    if like.numel() < FEW or not is_channels_last(like):
+        return values.view(*values.shape, *[1] * (like.ndim - 2))
+    (count, channels), width = values.shape, like.shape[3]
+    repeated = values.repeat(1, width)
+    return repeated.as_strided((count, channels, 1, width), (channels * width, 1, channels * width, channels))
 
 
 def _affine(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:

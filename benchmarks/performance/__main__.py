@@ -11,13 +11,19 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-from benchmarks.performance import steps
+from benchmarks.performance import growth, others, steps
+from benchmarks.performance.page import write_page
 from benchmarks.performance.rows import Row, keep, show
 from pcshrink.common.allocator import keep_freed_memory
 
 PARTS: dict[str, Callable[[float], Iterable[Row]]] = {
     "step": steps.measure_steps,
     "compact": steps.measure_compact,
+    "run": others.measure_run,
+    "memory": others.measure_memory,
+    "start": others.measure_start,
+    "deployment": others.measure_deployment,
+    "growth": growth.measure_growth,
 }
 
 
@@ -37,6 +43,7 @@ def main() -> None:
             print("  ".join(row.cells()), flush=True)
             keep(part, rows)
         print(f"\n{part}, {time.perf_counter() - began:.0f} s\n{show(rows)}\n", flush=True)
+    write_page()
 
 
 if __name__ == "__main__":

@@ -167,7 +167,7 @@ class SalienceGate(ReadingGate, kind="salience"):
     def factor(self, x: Tensor) -> Tensor:
         """The salience (B, C)."""
         pooled = self.reading()
-        return generate_for_images(self.generator, pooled) if pooled.ndim == 4 else self.salience(pooled)
+        return generate_for_images(self.generator, pooled, x) if pooled.ndim == 4 else self.salience(pooled)
 
     def salience(self, pooled: Tensor) -> Tensor:
         """What the channels are multiplied by: (B, C_in) -> (B, C)."""

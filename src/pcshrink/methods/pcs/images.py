@@ -23,7 +23,7 @@ def pool_images(x: Tensor) -> Tensor:
     return F.avg_pool2d(x, (int(x.shape[2]), int(x.shape[3])))
 
 
-def generate_for_images(generator: SalienceGenerator, pooled: Tensor) -> Tensor:
+def generate_for_images(generator: SalienceGenerator, pooled: Tensor, like: Tensor) -> Tensor:
     """The generator in evaluation mode, its norm part of the first layer: (B, C_in, 1, 1) -> (B, C_out, 1, 1)."""
     weight, bias, norm = generator.fc1.weight, generator.fc1.bias, generator.norm
     if norm is not None and norm.running_mean is not None and norm.running_var is not None:
@@ -32,4 +32,6 @@ def generate_for_images(generator: SalienceGenerator, pooled: Tensor) -> Tensor:
         weight, bias = weight * scale[:, None], norm.bias + (before - norm.running_mean) * scale
     hidden = F.relu(F.conv2d(pooled, weight[:, :, None, None], bias))
     last = generator.fc2
-    return F.hardsigmoid(F.conv2d(hidden, last.weight[:, :, None, None], last.bias))
+    salience = F.hardsigmoid(F.conv2d(hidden, last.weight[:, :, None, None], last.bias))
+    # onnxruntime multiplies in its own layout only what has the same shape.
+    return F.interpolate(salience, scale_factor=(float(like.shape[2]), float(like.shape[3])), mode="nearest")

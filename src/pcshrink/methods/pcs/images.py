@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from pcshrink.methods.pcs.generator import SalienceGenerator
 
@@ -24,9 +24,10 @@ def pool_images(x: Tensor) -> Tensor:
 
 
 def generate_for_images(generator: SalienceGenerator, pooled: Tensor, like: Tensor) -> Tensor:
-    """The generator in evaluation mode, its norm part of the first layer: (B, C_in, 1, 1) -> (B, C_out, 1, 1)."""
+    """The generator in evaluation mode, its norm part of the first layer: (B, C_in, 1, 1) -> as many places as like."""
     weight, bias, norm = generator.fc1.weight, generator.fc1.bias, generator.norm
-    if norm is not None and norm.running_mean is not None and norm.running_var is not None:
+    # Where norms were folded before the export, there is none left.
+    if isinstance(norm, nn.BatchNorm1d) and norm.running_mean is not None and norm.running_var is not None:
         scale = norm.weight * (norm.running_var + norm.eps).rsqrt()
         before = 0 if bias is None else bias
         weight, bias = weight * scale[:, None], norm.bias + (before - norm.running_mean) * scale

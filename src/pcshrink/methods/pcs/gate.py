@@ -167,7 +167,9 @@ class SalienceGate(ReadingGate, kind="salience"):
     def factor(self, x: Tensor) -> Tensor:
         """The salience (B, C)."""
         pooled = self.reading()
-        return generate_for_images(self.generator, pooled, x) if pooled.ndim == 4 else self.salience(pooled)
+        if pooled.ndim == x.ndim == 4:
+            return generate_for_images(self.generator, pooled, x)
+        return self.salience(pooled.flatten(1))
 
     def salience(self, pooled: Tensor) -> Tensor:
         """What the channels are multiplied by: (B, C_in) -> (B, C)."""

@@ -96,7 +96,7 @@ def bench_data(epochs: int, images: int) -> None:
           f"{100 * share:.2f} % of an epoch (goal 5 %)", flush=True)  # fmt: skip
 
 
-def bench_run(images: int, epochs: int) -> None:
+def bench_run(images: int, epochs: int) -> float:
     """Both runs take turns epoch by epoch would be fairer still; they run one after the other, dense first and last."""
     running.open_data = lambda recipe, fabric: open_made_up(images)  # type: ignore[assignment]
     base = {"model": {"name": "resnet20"}, "data": {"name": "cifar10", "root": "unused", "batch_size": BATCH},
@@ -116,6 +116,7 @@ def bench_run(images: int, epochs: int) -> None:
               f"madds {result.compact['paper_madds'] / 1e6:.2f} M", flush=True)  # fmt: skip
     ratio = seconds["shrinking"][0] / statistics.mean(seconds["dense"])
     print(f"run: {epochs} epochs, shrinking / dense {ratio:.3f} in wall time (goal 1.0)")
+    return ratio
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from pcshrink.methods import select
+from pcshrink.methods.pcs import passes
 from pcshrink.methods.pcs import rules as schedule
 from pcshrink.methods.pcs.config import ShrinkConfig
 from pcshrink.methods.pcs.gate import SalienceGate
@@ -250,9 +251,15 @@ def test_truncation_zeroes_the_lowest_entries_of_each_input() -> None:
         assert torch.equal(cut[b, order[2:]], raw[b, order[2:]])
 
 
-@pytest.mark.parametrize("shape", [(4, 3), (4, 3, 5), (4, 3, 5, 6), (2, 3, 4, 3, 2)])
+@pytest.mark.parametrize("shape", [(4, 3), (4, 3, 5), (4, 3, 5, 6), (4, 3, 8, 8), (2, 3, 4, 3, 2)])
 @pytest.mark.parametrize("channels_last", [False, True])
-def test_fused_norm_equals_norm_times_salience(shape: tuple[int, ...], channels_last: bool) -> None:
+@pytest.mark.parametrize("large", [False, True])
+def test_fused_norm_equals_norm_times_salience(
+    shape: tuple[int, ...], channels_last: bool, large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if large:  # what is done for large maps
+        monkeypatch.setattr(passes, "FEW", 0)
+        monkeypatch.setattr(passes, "PIECE", 1)
     torch.manual_seed(0)
     kind = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}[len(shape)]
     norm = kind(3).double()
@@ -265,9 +272,9 @@ def test_fused_norm_equals_norm_times_salience(shape: tuple[int, ...], channels_
     salience = torch.rand(shape[:2], dtype=torch.float64)
     ours, theirs = ([t.clone().requires_grad_() for t in (x, salience)] for _ in range(2))
     grad = torch.randn(shape, dtype=torch.float64)
-    out = gated_batch_norm(norm, *ours)
+    out = gated_batch_norm(norm, *ours).relu_()  # an activation that works in place may follow
     out.backward(grad)
-    expected = twin(theirs[0]) * theirs[1].reshape(*shape[:2], *[1] * (len(shape) - 2))
+    expected = (twin(theirs[0]) * theirs[1].reshape(*shape[:2], *[1] * (len(shape) - 2))).relu()
     expected.backward(grad)
     torch.testing.assert_close(out, expected, rtol=0, atol=1e-12)
     for a, b in (*zip(ours, theirs, strict=True), (norm.weight, twin.weight), (norm.bias, twin.bias)):
@@ -276,8 +283,29 @@ def test_fused_norm_equals_norm_times_salience(shape: tuple[int, ...], channels_
         torch.testing.assert_close(buffer, dict(twin.named_buffers())[name])
 
 
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_moments_of_bfloat16_are_those_of_the_same_numbers_in_float32(
+    channels_last: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(passes, "FEW", 0)
+    torch.manual_seed(0)
+    norm, twin = nn.BatchNorm2d(3), nn.BatchNorm2d(3)
+    x = (torch.randn(16, 3, 8, 8) + 4).bfloat16()
+    x = x.contiguous(memory_format=torch.channels_last) if channels_last else x
+    gated_batch_norm(norm, x, torch.ones(16, 3))
+    twin(x.float())
+    assert norm.running_mean is not None
+    torch.testing.assert_close(norm.running_mean, twin.running_mean)
+    torch.testing.assert_close(norm.running_var, twin.running_var)
+
+
+@pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_a_tap_gives_the_gradient_of_pooling_and_handing_on(dtype: torch.dtype) -> None:
+def test_a_tap_gives_the_gradient_of_pooling_and_handing_on(
+    dtype: torch.dtype, large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if large:
+        monkeypatch.setattr(passes, "FEW", 0)
     torch.manual_seed(0)
     x = torch.randn(4, 3, 5, 6, dtype=dtype).contiguous(memory_format=torch.channels_last)
     grad = torch.randn(4, 3, 5, 6, dtype=dtype).contiguous(memory_format=torch.channels_last)

@@ -8,8 +8,9 @@ import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from pcshrink.common.files import sync_folder
 from pcshrink.common.progress import track
-from pcshrink.common.scratch import scratch_folder, sync_folder
+from pcshrink.common.scratch import scratch_folder
 from pcshrink.data.folder_scan import ImageFiles, scan_parts
 from pcshrink.data.shard_scan import CLASSES_FILE
 from pcshrink.data.source import derive_seed

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pcshrink.methods.pcs.generator import SalienceGenerator
+from pcshrink.methods.pcs.images import exports_images, generate_for_images, pool_images
 from pcshrink.methods.pcs.kernels import NORMS, Tap, can_fuse, can_tap, gated_batch_norm
 from pcshrink.methods.reading import ReadingGate
 from pcshrink.surgery.gate import GATE, Axes, BoundForward, GateSpec, Role
@@ -139,6 +140,13 @@ class SalienceGate(ReadingGate, kind="salience"):
         self.truncated = None  # the cut has been made
         self.generator.fc1.in_features, self.generator.fc2.out_features = spec.in_features, spec.channels
 
+    def read(self, x: Tensor) -> Tensor:
+        """The mean of each channel (B, C_in); in a file for images (B, C_in, 1, 1), where nothing else is asked for."""
+        plain = self.training or self.masked or self.closes or self.blends or self.truncated or self.spec.repeat > 1
+        if not plain and self.spec.axis == 1 and exports_images(x, self.spec.source_axis):
+            return pool_images(x)
+        return super().read(x)
+
     def observe(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
@@ -159,7 +167,10 @@ class SalienceGate(ReadingGate, kind="salience"):
 
     def factor(self, x: Tensor) -> Tensor:
         """The salience (B, C)."""
-        return self.salience(self.reading())
+        pooled = self.reading()
+        if pooled.ndim == x.ndim == 4:
+            return generate_for_images(self.generator, pooled, x)
+        return self.salience(pooled.flatten(1))
 
     def salience(self, pooled: Tensor) -> Tensor:
         """What the channels are multiplied by: (B, C_in) -> (B, C)."""

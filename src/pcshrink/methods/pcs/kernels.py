@@ -16,7 +16,17 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from pcshrink.methods.pooling import pool, sum_over
+from pcshrink.methods.pcs.passes import (
+    FEW,
+    combine,
+    is_channels_last,
+    moments,
+    moments_pay,
+    over_space,
+    scale_and_shift,
+    sums_over_space,
+)
+from pcshrink.methods.pooling import pool
 
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
@@ -28,13 +38,20 @@ class GatedBatchNorm(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, salience: Tensor, weight: Tensor, bias: Tensor, norm: nn.BatchNorm2d, momentum: float
     ) -> Tensor:
-        """Normalise with the batch's statistics, update the running ones, scale in place."""
-        out, mean, invstd = torch.native_batch_norm(
-            x, weight, bias, norm.running_mean, norm.running_var, True, momentum, norm.eps
-        )
+        """Normalise with the batch's statistics, update the running ones, and scale, all in one pass over x."""
+        if not moments_pay(x):
+            out, mean, invstd = torch.native_batch_norm(
+                x, weight, bias, norm.running_mean, norm.running_var, True, momentum, norm.eps
+            )
+            ctx.save_for_backward(x, salience, weight, bias, mean, invstd)
+            scaled: Tensor = out.mul_(over_space(salience, out))
+            return scaled
+        mean, var = moments(x)
+        update_running(norm, mean, var, x.numel() // x.shape[1], momentum)
+        invstd = (var + norm.eps).rsqrt()
         ctx.save_for_backward(x, salience, weight, bias, mean, invstd)
-        scaled: Tensor = out.mul_(_spread(salience, out))
-        return scaled
+        scale = weight * invstd
+        return scale_and_shift(x, scale, bias - mean * scale, salience)
 
     @staticmethod
     @once_differentiable
@@ -49,54 +66,28 @@ class GatedBatchNorm(torch.autograd.Function):
         """
         x, salience, weight, bias, mean, invstd = ctx.saved_tensors
         grad = grad.contiguous(memory_format=_format(x))
-        buffer = torch.empty_like(grad)
-        with_x, alone = _sums_over_space(grad, x, buffer)
-        centred = with_x - mean * alone
+        with_x, alone = sums_over_space(grad, x)
+        centred = torch.addcmul(with_x, mean, alone, value=-1)
         scale = weight * invstd
-        grad_salience = (scale * centred + bias * alone).to(salience.dtype)
+        grad_salience = torch.addcmul(scale * centred, bias, alone).to(salience.dtype)
         grad_bias = (salience * alone).sum(dim=0)
         pull = (salience * centred).sum(dim=0)
         places = x.numel() // x.shape[1]
-        slope = -scale * invstd.square() * pull / places
-        shift = -scale * grad_bias / places - mean * slope
-        grad_x = _per_channel(x, slope, shift).add_(torch.mul(grad, _spread(scale * salience, grad), out=buffer))
+        slope = scale * invstd.square() * pull / -places
+        shift = scale * grad_bias / -places - mean * slope
+        grad_x = combine(grad, scale * salience, x, slope, shift)
         return grad_x, grad_salience, pull * invstd, grad_bias, None, None
 
 
-def _sums_over_space(grad: Tensor, x: Tensor, buffer: Tensor) -> tuple[Tensor, Tensor]:
-    """The sums of grad * x and of grad over space, both (B, C)."""
-    batch, channels = x.shape[:2]
-    if x.ndim == 2:
-        return torch.mul(grad, x, out=buffer), grad
-    if x.is_contiguous() and x.dtype in (torch.float32, torch.float64):
-        # The parameter gradients of a group norm with every row its own group, mean 0 and deviation 1 are just
-        # these two sums, and its kernel reads the inputs once.
-        rows, space = batch * channels, x[0, 0].numel()
-        one = x.new_ones(1, rows)
-        _, with_x, alone = torch.ops.aten.native_group_norm_backward(
-            grad.view(1, rows, space), x.view(1, rows, space), torch.zeros_like(one), one, None, 1, rows, space, rows,
-            [False, True, True],
-        )  # fmt: skip
-        return with_x.view(batch, channels), alone.view(batch, channels)
-    axes = list(range(2, x.ndim))
-    return sum_over(torch.mul(grad, x, out=buffer), axes), sum_over(grad, axes)
-
-
-def _per_channel(x: Tensor, slope: Tensor, shift: Tensor) -> Tensor:
-    """``x * slope + shift`` for each channel: the evaluation pass of a norm with mean 0 and variance 1."""
-    zero, one = torch.zeros_like(slope), torch.ones_like(slope)
-    moved: Tensor = torch.native_batch_norm(x, slope, shift, zero, one, False, 0.0, 0.0)[0]
-    return moved
-
-
-def _spread(salience: Tensor, like: Tensor) -> Tensor:
-    return salience.to(like.dtype).reshape(*salience.shape, *[1] * (like.ndim - 2))
+def update_running(norm: nn.BatchNorm2d, mean: Tensor, var: Tensor, count: int, momentum: float) -> None:
+    """Take the batch into the norm's running statistics, the variance without bias as BatchNorm does."""
+    if norm.running_mean is not None and norm.running_var is not None:
+        norm.running_mean.lerp_(mean.to(norm.running_mean.dtype), momentum)
+        norm.running_var.lerp_((var * (count / (count - 1))).to(norm.running_var.dtype), momentum)
 
 
 def _format(x: Tensor) -> torch.memory_format:
-    if x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous():
-        return torch.channels_last
-    return torch.contiguous_format
+    return torch.channels_last if is_channels_last(x) else torch.contiguous_format
 
 
 def can_fuse(norm: nn.Module, x: Tensor) -> bool:
@@ -137,15 +128,8 @@ class Tap(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, grad_pooled: Tensor) -> Tensor:
         """Every place of a channel gets the same share of the pooled gradient."""
-        share = (grad_pooled / ctx.places).to(grad.dtype)
-        if grad.dtype != torch.bfloat16 or not grad.is_contiguous(memory_format=torch.channels_last):
-            spread: Tensor = grad + share[:, :, None, None]
-            return spread
-        # The same as a product with ones: the kernel for broadcast sums of bfloat16 is three times slower.
-        rows = grad.permute(0, 2, 3, 1).flatten(1, 2)
-        total = torch.baddbmm(rows, rows.new_ones(1, ctx.places, 1).expand(len(rows), -1, -1), share[:, None])
-        images: Tensor = total.unflatten(1, grad.shape[2:]).permute(0, 3, 1, 2)
-        return images
+        spread: Tensor = grad + over_space(grad_pooled / ctx.places, grad)
+        return spread
 
 
 def can_tap(module: torch.nn.Module, x: Tensor, axis: int) -> bool:
@@ -157,6 +141,6 @@ def can_tap(module: torch.nn.Module, x: Tensor, axis: int) -> bool:
         and x.requires_grad
         and torch.is_grad_enabled()
         and not torch.compiler.is_compiling()
-        and x.is_contiguous(memory_format=torch.channels_last)
-        and not x.is_contiguous()
+        and x.numel() >= FEW  # below it costs more to ask than to add
+        and is_channels_last(x)
     )

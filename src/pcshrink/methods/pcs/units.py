@@ -113,7 +113,7 @@ class Units:
     @torch.no_grad()
     def update_running(self, alpha: float) -> None:
         """s-bar = (1 - alpha) s-bar + alpha s for every gate that saw a batch; the same on every rank."""
-        means = [gate.batch_mean() for gate in self.gates]
+        means = self._means_of_one_pass() or [gate.batch_mean() for gate in self.gates]
         seen = [(gate, mean) for gate, mean in zip(self.gates, means, strict=True) if mean is not None]
         if not seen:
             return
@@ -124,3 +124,13 @@ class Units:
             new = list((flat / dist.get_world_size()).split([len(m) for m in new]))
         if bool(torch.cat(new).isfinite().all()):  # one bad batch would spoil the average for good
             torch._foreach_lerp_([gate.running for gate, _ in seen], new, alpha)
+
+    def _means_of_one_pass(self) -> list[Tensor | None]:
+        """The mean salience of every gate at once, if each saw the same single batch; otherwise nothing."""
+        usual = all(len(gate.recorded) == 1 and not gate.pending for gate in self.gates)
+        if not usual or len({gate.recorded[0].shape[:-1] for gate in self.gates}) > 1:
+            return []
+        salience = torch.cat([gate.recorded[0] for gate in self.gates], dim=-1)
+        for gate in self.gates:
+            gate.recorded = ()
+        return list(salience.clamp(max=1).mean(dim=0).split(self.widths))

@@ -1,6 +1,6 @@
 """Steps in a process of their own, whose memory nothing else touches: ``python -m benchmarks.performance.child KIND``.
 
-Prints the peak of resident memory that network and steps add to the imports, in MB, and the page faults of a later step.
+Prints the peak of resident memory that network and steps add, in MB, and the page faults of a later step.
 """
 
 from __future__ import annotations

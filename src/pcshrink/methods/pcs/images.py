@@ -25,7 +25,9 @@ def pool_images(x: Tensor) -> Tensor:
 
 def generate_for_images(generator: SalienceGenerator, pooled: Tensor, like: Tensor) -> Tensor:
     """The generator in evaluation mode, its norm part of the first layer: (B, C_in, 1, 1) -> as many places as like."""
-    weight, bias, norm = generator.fc1.weight, generator.fc1.bias, generator.norm
+    weight: Tensor = generator.fc1.weight
+    bias: Tensor | None = generator.fc1.bias
+    norm = generator.norm
     # Where norms were folded before the export, there is none left.
     if isinstance(norm, nn.BatchNorm1d) and norm.running_mean is not None and norm.running_var is not None:
         scale = norm.weight * (norm.running_var + norm.eps).rsqrt()

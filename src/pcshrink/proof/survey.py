@@ -49,7 +49,7 @@ class Survey:
     def _record_hollow(self, example_input: Any, kind: Callable[[nn.Module], G]) -> G | None:
         """``None`` where values are needed, or where zeros may be the reason of an error."""
         try:
-            self.ran = self._copies[-1] if self._copies else self._copy()
+            self.ran = self._copy()  # a new one each time: some models keep what they made of the input before
             hollow, recording = Hollow(self.ran, self.model), kind(self.ran)
             with hollow:
                 record(self.ran, example_input, into=recording, compute=hollow.compute)
@@ -57,7 +57,6 @@ class Survey:
         except ValuesNeeded:
             self.hollow = False
         except TraceError:
-            self._copy()  # it stopped half-way
             return None
         return recording if self.hollow else None
 

@@ -14,6 +14,7 @@ from torch import nn
 
 import pcshrink as pcs
 from pcshrink.errors import ConfigError
+from pcshrink.methods.control import Control
 from pcshrink.methods.dhp import DHPConfig, HyperPruning, half_normal
 from pcshrink.methods.hypernet import Hypernet
 from pcshrink.surgery.generated import find_generated
@@ -178,7 +179,7 @@ def test_the_cost_falls_as_it_should_while_steps_are_taken() -> None:
     for _ in range(300):
         method.after_step()
         left.append(target.cost({name: max(int((z > 0).sum()), 1) for name, z in method.scores().items()}))
-    wanted = [whole + (target.limit - whole) * min((step + 1) / 300, 1.0) ** 2 for step in range(300)]
+    wanted = [whole + (target.limit - whole) * Control.wanted((step + 1) / 400) for step in range(300)]
     steps = (120, 200, 280)  # one channel is a fifth of a group here
     assert all(abs(left[step] - wanted[step]) < 0.25 * whole for step in steps)
     assert left[280] < left[120] < whole

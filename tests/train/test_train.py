@@ -127,7 +127,7 @@ def test_cutting_while_training_changes_nothing_but_the_size(tmp_path: Path) -> 
     """The loss of a batch stays; momentum and average come along."""
     watch = WatchCuts()
     shrink = {"ratio": 0.5, "strength": 30.0, "compact_every": 1}  # enough for some to be dead long before the end
-    changes = {"data__batch_size": 32, "epochs": {"shrink": 8, "settle": 1}, "distill": None}
+    changes = {"data__batch_size": 32, "epochs": {"shrink": 10, "settle": 1}, "distill": None}
     train(tiny(shrink=shrink, train={"ema": 0.9}, **changes), tmp_path, quiet=True, callbacks=[watch])
     assert len(watch.before) == len(watch.after) >= 2, "a cut before the last epoch of the phase, and one after it"
     for (before, wide), (after, narrow) in zip(watch.before, watch.after, strict=True):

@@ -65,7 +65,7 @@ class PCS(SalienceMethod[ShrinkConfig]):
             return  # the run goes on with a network that was cut
         self.channels = sum(group.channels for group in self.groups)
         self.least = target.widths() if self._dictated else target.floors(self._share)
-        self.aim({group.name: group.channels for group in self.groups})
+        self.aim(self._next(target))
 
     @property
     def _share(self) -> float:

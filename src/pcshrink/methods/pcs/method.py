@@ -16,6 +16,7 @@ from pcshrink.methods.pcs.rules import base_rate, keep_mask, largest_rate, rate,
 from pcshrink.methods.pcs.salience import SalienceMethod
 
 STEER_EVERY = 10  # steps
+STUBBORN = 0.25  # power of a salience that counts as left; in proportion, many channels stopped half-way would do
 
 
 class PCS(SalienceMethod[ShrinkConfig]):
@@ -147,9 +148,9 @@ class PCS(SalienceMethod[ShrinkConfig]):
         return {name: worth.cpu() for name, worth in self.by_group(self.units.worth).items()}
 
     def _removed(self, target: Target) -> float:
-        """Which share of what must leave is gone, channels half pushed down counting half."""
+        """Which share of what must leave is gone; a channel half pushed down is hardly gone at all."""
         whole = self.config.init_salience
-        left = {name: float((running / whole).clamp(max=1).sum()) for name, running in self.scores().items()}
+        left = {n: float((running / whole).clamp(max=1).pow(STUBBORN).sum()) for n, running in self.scores().items()}
         return (target.dense - target.cost(left)) / (target.dense - target.limit)
 
     def alive(self) -> dict[str, int]:

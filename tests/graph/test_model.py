@@ -101,3 +101,19 @@ def test_modules_and_tensors_have_the_names_that_torch_gives_them() -> None:
         expected = [*model.named_parameters(**options), *model.named_buffers(**options)]
         found = list(named_tensors(model, every_name=every_name).items())
         assert [(name, id(tensor)) for name, tensor in found] == [(name, id(tensor)) for name, tensor in expected]
+
+
+def test_modules_that_drop_what_they_keep_are_asked_to_before_every_pass() -> None:
+    class Keeping(nn.Module):
+        kept: Tensor | None = None
+
+        def train(self, mode: bool = True) -> None:  # type: ignore[override]  # as in timm, which returns nothing
+            super().train(mode)
+            self.kept = None
+
+    model = Keeping().requires_grad_(False)
+    for module in model.modules():
+        module.training = False
+    model.kept = torch.zeros(1)
+    with evaluation(model):
+        assert model.kept is None

@@ -100,7 +100,7 @@ def evaluation(model: nn.Module, *, training: bool = False) -> Iterator[None]:
     devices = {p.device for module, _ in modes for p in module._parameters.values() if p is not None}
     elsewhere = any(device.type != "cpu" for device in devices)
     fastpath = torch.backends.mha.get_fastpath_enabled()
-    model.train(training)  # also where it is in that mode: some models forget what they keep of their weights then
+    model.train(training)  # also where nothing changes: some modules drop what they keep for evaluation
     torch.backends.mha.set_fastpath_enabled(False)
     try:
         with (

@@ -182,7 +182,7 @@ def _scattered(model: nn.Module) -> nn.Module:
     The other parameters share the memory of the model's own: a proof only reads them, and they are the most of it.
     """
     shared = {key: p for key, p in shared_parameters(model).items() if not _is_constant(p)}
-    trial = duplicate(model, dict(shared)).eval()  # once for all trials
+    trial = duplicate(model, dict(shared))
     kept, generator = {id(p) for p in shared.values()}, torch.Generator().manual_seed(0)
     with torch.no_grad():
         for tensor in trial.parameters():

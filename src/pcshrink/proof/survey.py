@@ -61,5 +61,5 @@ class Survey:
         return recording if self.hollow else None
 
     def _copy(self) -> nn.Module:
-        self._copies.append(duplicate(self.model, dict(shared_parameters(self.model))).eval())
+        self._copies.append(duplicate(self.model, dict(shared_parameters(self.model))))
         return self._copies[-1]

@@ -42,7 +42,7 @@ class Control:
 
         Args:
             progress: Share of the phase that is over.
-            removed: Share of what must leave that is gone; channels half pushed down count half.
+            removed: Share of what must leave that is gone.
             elapsed: Share of the phase since the last correction.
         """
         error = min(max(self.wanted(progress) - removed, -LARGEST_ERROR), LARGEST_ERROR)

@@ -26,7 +26,7 @@ def test_built_in_recipes_are_valid_and_survive_writing(name: str, tmp_path: Pat
 def test_the_recipes_of_the_paper_are_there() -> None:
     wanted = {"digits", "folder", "imagenet-mobilenetv2", "cifar10-resnet32-dense", "cifar10-resnet32"}
     wanted |= {"cifar10-resnet20", "imagenet-resnet18"}
-    wanted |= {f"cifar10-resnet20-{kind}" for kind in ("dense", "distilled", "truncation")}
+    wanted |= {f"cifar10-resnet20-{kind}" for kind in ("dense", "distilled", "taught", "truncation")}
     wanted |= {f"cifar10-resnet20-{p}" for p in "abc"} | {f"imagenet-resnet18-{p}" for p in "abc"}
     assert wanted | {"imagenet-resnet34-b", "imagenet-vgg16-b"} == set(recipe_names())
 

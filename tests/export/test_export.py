@@ -54,6 +54,13 @@ def test_onnx_with_a_fixed_batch(tmp_path: Path) -> None:
     assert session.get_inputs()[0].shape[0] == 5
 
 
+def test_onnx_tells_no_paths_of_the_machine(tmp_path: Path) -> None:
+    model, example = net("keep")
+    export_onnx(model, example, tmp_path / "model.onnx")
+    assert str(Path(torch.__file__).parent).encode() not in (tmp_path / "model.onnx").read_bytes()
+    assert b"stack_trace" not in (tmp_path / "model.onnx").read_bytes()
+
+
 def test_the_second_exporter_steps_in_when_the_first_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, example = net("fold")
 

@@ -52,10 +52,10 @@ class PCS(SalienceMethod[ShrinkConfig]):
 
     @classmethod
     def for_pretrained(cls) -> dict[str, Any]:
-        """Gates near 1, and a push on nothing but what is to go.
+        """Gates near 1, and the same share of every group.
 
-        Gates that start well below 1 change what the network computes before it has learned anything. Learned widths
-        push half of all channels, more than a network bears in some hundred steps.
+        Gates that start well below 1 change what the network computes before it has learned anything. In some hundred
+        steps little is learned about what each group is worth.
         """
         return {"init_salience": 0.99, "allocation": "uniform"}
 

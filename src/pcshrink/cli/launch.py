@@ -65,9 +65,11 @@ class _Crew:
     def wait(self) -> int:
         while not any(self._codes()) and self._running():
             time.sleep(SECONDS_BETWEEN_LOOKS)
-        first_to_fail = next((rank for rank, code in enumerate(self._codes()) if code), None)
-        if first_to_fail is None:
+        failed = {rank: code for rank, code in enumerate(self._codes()) if code}
+        if not failed:
             return 0
+        # One that a signal ended is the reason why others that were quick to notice have ended as well.
+        first_to_fail = min(failed, key=lambda rank: failed[rank] > 0)
         unaided = self._end_others()
         if self._caught:
             return 128 + self._caught

@@ -1,0 +1,48 @@
+"""Copy into the project what pages need of finished runs, and what unfinished ones go on from."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from benchmarks.trial.places import KEPT, UNFINISHED
+from benchmarks.trial.rows import LEARNED, run_names, split_name
+from pcshrink.train.checkpoint import Checkpoints
+
+FACTS = ("recipe.yaml", "metrics.jsonl", "result.json", "history.bin")
+
+
+def keep_all(runs: Path) -> None:
+    """Keep whatever there is of every run in a folder."""
+    for name in run_names():
+        folder = runs / name
+        if (folder / "result.json").is_file():
+            _keep_finished(name, folder)
+        elif Checkpoints(folder / "checkpoints").found():
+            _keep_unfinished(name, folder)
+
+
+def _keep_finished(name: str, folder: Path) -> None:
+    for file in FACTS:
+        _copy(folder / file, KEPT / name / file)
+    if split_name(name)[0].name == LEARNED:  # other rows take their widths from its network
+        shutil.copytree(folder / "model", KEPT / name / "model", dirs_exist_ok=True)
+    shutil.rmtree(UNFINISHED / name, ignore_errors=True)
+    error = json.loads((folder / "result.json").read_text(encoding="utf-8"))["compact"]["error"]
+    print(f"{name}: finished, error {error:.2f} %")
+
+
+def _keep_unfinished(name: str, folder: Path) -> None:
+    newest = Checkpoints(folder / "checkpoints").found()[-1]
+    shutil.rmtree(UNFINISHED / name, ignore_errors=True)
+    for file in ("recipe.yaml", "metrics.jsonl", "history.bin", "dense.safetensors"):
+        _copy(folder / file, UNFINISHED / name / file)
+    _copy(newest, UNFINISHED / name / "checkpoints" / newest.name)
+    print(f"{name}: unfinished, {newest.name}")
+
+
+def _copy(source: Path, target: Path) -> None:
+    if source.is_file():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)

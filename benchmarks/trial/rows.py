@@ -1,0 +1,78 @@
+"""Which trainings there are. All start from ``zoo/resnet20-dense`` and have the same epochs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benchmarks.trial.places import DENSE
+
+RECIPE = "cifar10-resnet20"
+EPOCHS = {"dense": 0, "shrink": 20, "settle": 40}
+# Widths are not aligned: a width of 16 in steps of 8 could only stay or be halved, and nothing would be learned.
+COMMON = (
+    f"model.weights={DENSE}",
+    *(f"epochs.{phase}={count}" for phase, count in EPOCHS.items()),
+    "shrink.align=1",
+    "shrink.compact_every=1",
+    "train.precision=bf16",
+    "train.threads=1",
+    "output.eval_every=2",
+)
+LEARNED = "learned"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table: the recipe with some settings, for each seed.
+
+    Attributes:
+        name: Of its runs, with the seed behind it.
+        title: In the table.
+        settings: What it changes.
+        like: The row whose widths it takes; its run of the same seed must be finished.
+    """
+
+    name: str
+    title: str
+    settings: tuple[str, ...] = ()
+    like: str | None = None
+
+
+def _method(name: str, *settings: str) -> tuple[str, ...]:
+    return (f"shrink.method={name}", *settings)
+
+
+TRIAL = (
+    Row(LEARNED, "PCS, learned widths"),
+    Row("random", "random channels at the learned widths", _method("random"), like=LEARNED),
+    Row("truncation", "truncation", _method("truncation")),
+    Row("scratch", "the learned widths from scratch", _method("scratch"), like=LEARNED),
+    Row("uniform", "PCS, uniform widths", ("shrink.allocation=uniform",)),
+    Row("learned-madds", "PCS, learned widths, price madds", ("shrink.price=madds",)),
+    Row("torch-pruning", "Torch-Pruning, group norm", _method("torch-pruning")),
+)
+RIVALS = tuple(
+    Row(name, title, _method(name))
+    for name, title in (
+        ("fpgm", "FPGM"), ("sfp", "SFP"), ("dsa", "DSA"), ("hinge", "Hinge"), ("dhp", "DHP"), ("fbs", "FBS"),
+        ("manidp", "ManiDP"), ("cgnet", "CGNet"), ("dgc", "DGC"), ("mil", "MIL"), ("lasso", "LASSO"),
+        ("pcs-input", "PCS, ranked for each input"),
+    )
+)  # fmt: skip
+ROWS = {row.name: row for row in (*TRIAL, *RIVALS)}
+SEEDS = (0, 1, 2)
+
+
+def run_names() -> list[str]:
+    """All runs, the most telling first: every row of the trial with one seed, then more seeds, then the rivals."""
+    trial = [f"{row.name}-{seed}" for seed in SEEDS for row in TRIAL]
+    return trial + [f"{row.name}-{SEEDS[0]}" for row in RIVALS]
+
+
+def split_name(run: str) -> tuple[Row, int]:
+    """The row and the seed of a run."""
+    name, _, seed = run.rpartition("-")
+    if name not in ROWS or not seed.isdigit():
+        message = f"there is no run {run!r}; runs are called ROW-SEED, with rows {', '.join(ROWS)}"
+        raise SystemExit(message)
+    return ROWS[name], int(seed)

@@ -1,0 +1,88 @@
+"""Train what is missing, one run on each core; what was stopped goes on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.trial.places import KEPT, PROJECT, UNFINISHED
+from benchmarks.trial.rows import COMMON, RECIPE, split_name
+from pcshrink.common.files import write_text
+from pcshrink.sweep.vary import with_overrides
+from pcshrink.train.recipe.read import dump_recipe, load_recipe
+from pcshrink.train.recipe.schema import Recipe
+
+SECONDS_BETWEEN_LOOKS = 1.0
+
+
+def recipe_of(run: str, data: Path) -> Recipe:
+    """What a run trains."""
+    row, seed = split_name(run)
+    common = load_recipe(RECIPE, [*COMMON, f"data.root={data}", f"seed={seed}"])
+    settings = list(row.settings)
+    if row.like is not None:
+        settings += ["shrink.budget=null", f"shrink.like={(KEPT / f'{row.like}-{seed}').relative_to(PROJECT)}"]
+    return with_overrides(common, settings)
+
+
+def is_ready(run: str) -> bool:
+    """Whether what a run takes its widths from is there."""
+    row, seed = split_name(run)
+    return row.like is None or (KEPT / f"{row.like}-{seed}" / "result.json").is_file()
+
+
+def is_finished(run: str, runs: Path) -> bool:
+    """Whether its result is here or among what was kept."""
+    return any((home / run / "result.json").is_file() for home in (runs, KEPT))
+
+
+def train_all(names: Sequence[str], runs: Path, data: Path, cores: Sequence[int], minutes: float) -> None:
+    """Train runs in this order until all are finished or the time is over; then they write checkpoints and stop."""
+    end, running = time.monotonic() + 60 * minutes, dict[int, tuple[str, subprocess.Popen[bytes]]]()
+    tried: set[str] = set()
+    try:
+        while time.monotonic() < end:
+            for core in cores:
+                if core in running and running[core][1].poll() is not None:
+                    _ended(*running.pop(core), runs)
+                waiting = (n for n in names if n not in tried and not is_finished(n, runs) and is_ready(n))
+                name = None if core in running else next(waiting, None)
+                if name is not None:
+                    tried.add(name)
+                    running[core] = name, _start(name, runs, data, core)
+            if not running:
+                return
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+    finally:
+        for _, child in running.values():
+            child.send_signal(signal.SIGTERM)
+        for name, child in running.values():
+            child.wait()
+            _ended(name, child, runs)
+
+
+def _start(name: str, runs: Path, data: Path, core: int) -> subprocess.Popen[bytes]:
+    folder = runs / name
+    if not folder.exists() and (UNFINISHED / name).is_dir():
+        shutil.copytree(UNFINISHED / name, folder)
+    if not (folder / "recipe.yaml").is_file():
+        write_text(folder / "recipe.yaml", dump_recipe(recipe_of(name, data)))
+    command = [sys.executable, "-m", "pcshrink", "train", str(folder / "recipe.yaml"), "--out", str(folder), "--resume"]
+    print(f"core {core}: {name}", flush=True)
+    with (folder / "log.txt").open("ab") as log:
+        child = subprocess.Popen(
+            command, cwd=PROJECT, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            env=dict(os.environ) | {"OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+    os.sched_setaffinity(child.pid, {core})
+    return child
+
+
+def _ended(name: str, child: subprocess.Popen[bytes], runs: Path) -> None:
+    print(f"{name}: {'finished' if is_finished(name, runs) else f'ended with code {child.returncode}'}", flush=True)

@@ -1,11 +1,12 @@
 """Long trainings on CIFAR-10, all from the same dense network and with the same epochs; writes into docs/findings.md.
 
     pcshrink data cifar10 --root data/cifar10
-    python -m benchmarks.trial run [--only learned-0,random-0] [--cores 0,1] [--minutes 150]   go on with what is missing
+    python -m benchmarks.trial run       what is missing; [--only learned-0,random-0] [--cores 0,1] [--minutes 150]
     python -m benchmarks.trial keep      copy results, and checkpoints of unfinished runs, into benchmarks/trial/
     python -m benchmarks.trial table     the table of the page
 
-A run takes 60 to 100 minutes of one core. Start it in the project's folder. Runs that were stopped go on, also on another machine once they were kept.
+A run takes 60 to 100 minutes of one core. Start it in the project's folder. Runs that were stopped go on, also on
+another machine once they were kept.
 """
 
 from __future__ import annotations

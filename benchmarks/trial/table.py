@@ -13,8 +13,8 @@ from benchmarks.trial.rows import LEARNED, RIVALS, SEEDS, TRIAL, Row
 
 BEGIN, END = "<!-- trial -->", "<!-- end of trial -->"
 HEAD = (
-    "| row | seeds | error | spread | madds, paper | params | highest error while shrinking | error before, after the cut |"
-    " highest salience cut |\n|---|---|---|---|---|---|---|---|---|"
+    "| row | seeds | error | spread | madds, paper | params | highest error while shrinking | "
+    "error before, after the cut | highest salience cut |\n|---|---|---|---|---|---|---|---|---|"
 )
 
 

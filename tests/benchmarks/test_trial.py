@@ -16,7 +16,8 @@ def test_every_run_has_a_recipe_of_its_method_and_seed() -> None:
     for run in run_names():
         row, seed = split_name(run)
         recipe = running.recipe_of(run, Path("data/cifar10"))
-        assert recipe.seed == seed and recipe.shrink is not None
+        assert recipe.seed == seed
+        assert recipe.shrink is not None
         takes_budget = method_class(recipe.shrink.method).takes_budget()
         assert (recipe.shrink.budget is not None) == (takes_budget and row.like is None), run
         assert (recipe.shrink.like is not None) == (row.like is not None), run
@@ -24,10 +25,12 @@ def test_every_run_has_a_recipe_of_its_method_and_seed() -> None:
 
 def test_a_row_that_takes_widths_waits_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "KEPT", tmp_path)
-    assert running.is_ready(f"{LEARNED}-0") and not running.is_ready("random-0")
+    assert running.is_ready(f"{LEARNED}-0")
+    assert not running.is_ready("random-0")
     (tmp_path / f"{LEARNED}-0").mkdir()
     (tmp_path / f"{LEARNED}-0" / "result.json").write_text("{}")
-    assert running.is_ready("random-0") and not running.is_ready("random-1")
+    assert running.is_ready("random-0")
+    assert not running.is_ready("random-1")
 
 
 def test_keeping_takes_results_of_finished_and_the_newest_checkpoint_of_others(

@@ -28,7 +28,7 @@ class Row:
     Attributes:
         name: Of its runs, with the seed behind it.
         title: In the table.
-        settings: What it changes.
+        settings: What it changes; ``{seed}`` stands for the seed.
         like: The row whose widths it takes; its run of the same seed must be finished.
     """
 
@@ -44,9 +44,9 @@ def _method(name: str, *settings: str) -> tuple[str, ...]:
 
 TRIAL = (
     Row(LEARNED, "PCS, learned widths"),
-    Row("random", "random channels at the learned widths", _method("random"), like=LEARNED),
+    Row("random", "random channels at the learned widths", _method("random", "shrink.draw={seed}"), like=LEARNED),
     Row("truncation", "truncation", _method("truncation")),
-    Row("scratch", "the learned widths from scratch", _method("scratch"), like=LEARNED),
+    Row("scratch", "the learned widths from scratch", _method("scratch", "shrink.draw={seed}"), like=LEARNED),
     Row("uniform", "PCS, uniform widths", ("shrink.allocation=uniform",)),
     Row("learned-madds", "PCS, learned widths, price madds", ("shrink.price=madds",)),
     Row("torch-pruning", "Torch-Pruning, group norm", _method("torch-pruning")),

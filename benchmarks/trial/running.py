@@ -25,7 +25,7 @@ def recipe_of(run: str, data: Path) -> Recipe:
     """What a run trains."""
     row, seed = split_name(run)
     common = load_recipe(RECIPE, [*COMMON, f"data.root={data}", f"seed={seed}"])
-    settings = list(row.settings)
+    settings = [setting.format(seed=seed) for setting in row.settings]
     if row.like is not None:
         settings += ["shrink.budget=null", f"shrink.like={(KEPT / f'{row.like}-{seed}').relative_to(PROJECT)}"]
     return with_overrides(common, settings)

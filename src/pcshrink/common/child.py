@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import sys
 
-
 _RUN = "import runpy; runpy.run_module('pcshrink', run_name='__main__', alter_sys=True)"
 
 

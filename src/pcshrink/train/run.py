@@ -25,7 +25,7 @@ from pcshrink.common.preprocessing import Preprocessing
 from pcshrink.common.scratch import drop_leftovers
 from pcshrink.data import DATASETS, ImageData, load_dataset
 from pcshrink.data.source import derive_seed
-from pcshrink.errors import CheckpointError, ConfigError
+from pcshrink.errors import CheckpointError, ConfigError, ShrinkError
 from pcshrink.models import usual_preprocessing
 from pcshrink.models.registry import resolve
 from pcshrink.runtime.registry import RUNTIMES
@@ -45,7 +45,7 @@ from pcshrink.train.recipe.schema import DataSection, Recipe, ShrinkSection
 from pcshrink.train.recipe.yaml_text import parse_yaml, read_yaml_text
 from pcshrink.train.result import Result
 from pcshrink.train.session import PRECISIONS, Session, build_model, place
-from pcshrink.train.together import from_first, noticing_lost_peers, wait_together
+from pcshrink.train.together import from_first, noticing_lost_peers, tells_of_peers, wait_together
 
 # What may change between two runs of the same recipe without changing its outcome.
 _FREE: Any = {"output": True, "description": True, "train": {"timeout"}}
@@ -162,7 +162,8 @@ def _train(
         objective = Objective(recipe.train, recipe.distill, recipe.seed, fabric.autocast)
         loop = Loop(session, objective, folder, console, observer)
         if state is not None:
-            loop.load(state)
+            with _as_a_checkpoint(folder):
+                loop.load(state)
             console.say(f"going on at epoch {loop.epoch + 1}, step {loop.step}")
         else:
             console.rewind(0)
@@ -279,8 +280,25 @@ def _earlier_state(folder: Path, recipe: Recipe, console: Console, *, resume: bo
         return None
     state = checkpoints.load(console.say)
     if state is not None:
-        _same_recipe(folder, check_recipe(state["recipe"], f"the checkpoint in {folder}"), recipe)
+        with _as_a_checkpoint(folder):
+            before = check_recipe(state["recipe"], f"the checkpoint in {folder}")
+        _same_recipe(folder, before, recipe)
     return state
+
+
+@contextlib.contextmanager
+def _as_a_checkpoint(folder: Path) -> Iterator[None]:
+    """A checkpoint may be whole, with a right hash, and still lack what belongs into it: no fault of the program."""
+    try:
+        yield
+    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        if isinstance(error, ShrinkError) or tells_of_peers(error):
+            raise
+        message = (
+            f"the newest checkpoint in {folder / 'checkpoints'} does not fit this run ({type(error).__name__}: "
+            f"{str(error)[:200]}); remove it to go on from the one before"
+        )
+        raise CheckpointError(message) from error
 
 
 def _note_start(folder: Path, recipe: Recipe) -> None:
@@ -293,6 +311,8 @@ def _same_recipe(folder: Path, before: Recipe, recipe: Recipe) -> None:
     old, new = (r.model_dump(mode="json", exclude=_FREE) for r in (before, recipe))
     changed = [key for key in new if new[key] != old[key]]
     if changed:
+        if not (folder / "recipe.yaml").exists():  # the checkpoint holds it as well
+            write_text(folder / "recipe.yaml", dump_recipe(before))
         message = (
             f"the run in {folder} was started with another recipe (different: {', '.join(changed)}); "
             f"resume it with its own, {folder / 'recipe.yaml'}, or choose another --out"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
 import pytest
 
+from benchmarks import fuzz
 from benchmarks.fuzz import Tally, keep, read
 from testing.random_nets import Outcome
 
@@ -68,3 +70,16 @@ def test_a_fuzz_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert (again.done, again.groups, again.failed) == (2, 3, [1])
     assert "2 networks, seed 4, 1 s: 1 equal (3 groups), 0 refused, 0 refused only when cutting, 1 failed" in str(again)
     assert read(path, seed=5).done == 0
+
+
+def test_a_network_that_never_answers_is_a_failure_whatever_catches_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    def catch_all(net: object, number: int) -> Outcome:
+        with contextlib.suppress(Exception):
+            _spin()
+        return Outcome("equal")
+
+    monkeypatch.setattr(fuzz, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(fuzz, "check", catch_all)
+    outcome = fuzz.attempt(fuzz.network(0, 0), 0)
+    assert outcome.kind == "failed"
+    assert "no answer after 0.05 s" in outcome.detail

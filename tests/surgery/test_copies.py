@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import io
+import multiprocessing
 import pickle
 import threading
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from typing import Any
 
 import pytest
@@ -128,3 +130,26 @@ def test_four_threads_share_one_network_with_gates() -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+def answer(pipe: Connection) -> None:
+    """In a process of its own: send back what each network gives that arrives, until there are no more."""
+    torch.set_num_threads(1)
+    while (sent := pipe.recv()) is not None:
+        model, example = sent
+        pipe.send([tensor.tolist() for tensor in outputs(model, example)])
+
+
+def test_a_spawned_process_computes_the_same() -> None:
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=answer, args=(there,))
+    process.start()
+    for net in NETS:
+        for kind in ("gated", "masked", "keep", "fold"):
+            model, example = stage(net, kind)
+            here.send((model, example))
+            assert here.recv() == [tensor.tolist() for tensor in outputs(model, example)], (net, kind)
+    here.send(None)
+    process.join()
+    assert process.exitcode == 0

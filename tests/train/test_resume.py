@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import torch
 import yaml
 from torch import Tensor
 
+from pcshrink.common.lock import sole_writer
 from pcshrink.errors import CheckpointError, ConfigError
 from pcshrink.train import checkpoint
 from pcshrink.train.callbacks import Callback
@@ -177,6 +179,29 @@ def test_a_folder_with_a_run_is_not_overwritten(whole_run: Path) -> None:
 def test_resuming_with_another_recipe_is_refused(whole_run: Path) -> None:
     with pytest.raises(ConfigError, match=r"different: optimizer.*recipe\.yaml"):
         train(tiny(optimizer={"lr": 0.05}), whole_run, resume=True, quiet=True)
+
+
+def test_the_checkpoint_knows_its_recipe_where_the_file_is_gone(whole_run: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(whole_run, tmp_path / "run")
+    text = (folder / "recipe.yaml").read_text()
+    (folder / "recipe.yaml").unlink()
+    with pytest.raises(ConfigError, match=r"different: optimizer.*resume it with its own"):
+        train(tiny(optimizer={"lr": 0.05}), folder, resume=True, quiet=True)
+    assert (folder / "recipe.yaml").read_text() == text
+
+
+@pytest.mark.parametrize("missing", ["recipe", "trouble", "session"])
+def test_a_whole_checkpoint_that_lacks_something_is_said(whole_run: Path, tmp_path: Path, missing: str) -> None:
+    folder = shutil.copytree(whole_run, tmp_path / "run")
+    newest = Checkpoints(folder / "checkpoints").found()[-1]
+    save_state(newest, {key: value for key, value in load_state(newest).items() if key != missing})
+    with pytest.raises(CheckpointError, match=rf"does not fit this run \(KeyError: '{missing}'\); remove it to go on"):
+        train(tiny(), folder, resume=True, quiet=True)
+
+
+def test_a_folder_has_one_writer(whole_run: Path) -> None:
+    with sole_writer(whole_run), pytest.raises(CheckpointError, match="another run is writing into"):
+        train(tiny(), whole_run, resume=True, quiet=True)
 
 
 def test_checkpoints_keep_two_and_survive_damage(tmp_path: Path) -> None:

@@ -6,9 +6,10 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from pcshrink.common.child import python_command
 
 LONGEST = 120  # seconds; a first import of torch from a slow disk takes long
 # Virtual machines may announce AMX and end every program that uses it; this keeps oneDNN from it.
@@ -83,7 +84,7 @@ def _child(code: str, variables: dict[str, str] | None = None) -> tuple[Trial, s
     """Run Python code in a process of its own."""
     try:
         done = subprocess.run(
-            [sys.executable, "-c", code],
+            python_command(code),
             env=os.environ | (variables or {}),
             capture_output=True,
             text=True,

@@ -36,13 +36,21 @@ class ImageClassifier(nn.Module):
         return scores
 
 
-def classifier(name: str, *, pretrained: bool = False, num_classes: int | None = None, **kwargs: Any) -> nn.Module:
+def classifier(
+    name: str,
+    *,
+    pretrained: bool = False,
+    num_classes: int | None = None,
+    trust_remote_code: bool = False,
+    **kwargs: Any,
+) -> nn.Module:
     """Make an image classifier.
 
     Args:
         name: As transformers takes it: a name on the hub, or a folder.
         pretrained: Load its weights; without, only its configuration is read.
         num_classes: Another number of outputs than it has.
+        trust_remote_code: Run code that lies beside it; without, such a classifier is refused and nobody is asked.
         **kwargs: Changes of its configuration.
 
     Raises:
@@ -51,13 +59,16 @@ def classifier(name: str, *, pretrained: bool = False, num_classes: int | None =
     library = _library()
     changes = kwargs if num_classes is None else {**kwargs, "num_labels": num_classes}
     try:
-        config = library.AutoConfig.from_pretrained(name, **changes)
+        config = library.AutoConfig.from_pretrained(name, trust_remote_code=trust_remote_code, **changes)
         if pretrained:
             network = library.AutoModelForImageClassification.from_pretrained(
-                name, config=config, ignore_mismatched_sizes=num_classes is not None
+                name,
+                config=config,
+                ignore_mismatched_sizes=num_classes is not None,
+                trust_remote_code=trust_remote_code,
             )
         else:
-            network = library.AutoModelForImageClassification.from_config(config)
+            network = library.AutoModelForImageClassification.from_config(config, trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:200]
         message = f"transformers gives no image classifier {name!r}: {reason}"
@@ -68,7 +79,7 @@ def classifier(name: str, *, pretrained: bool = False, num_classes: int | None =
 def stated_preprocessing(name: str) -> Preprocessing | None:
     """What the processor that is kept with a classifier does; None where there is none or it does something else."""
     try:
-        processor = _library().AutoImageProcessor.from_pretrained(name)
+        processor = _library().AutoImageProcessor.from_pretrained(name, trust_remote_code=False)
         size = dict(processor.size)
         mean, std = tuple(processor.image_mean), tuple(processor.image_std)
         crop = dict(processor.crop_size) if getattr(processor, "do_center_crop", False) else size

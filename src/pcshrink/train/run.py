@@ -23,12 +23,10 @@ from pcshrink.common.files import write_text
 from pcshrink.common.lock import sole_writer
 from pcshrink.common.preprocessing import Preprocessing
 from pcshrink.common.scratch import drop_leftovers
-from pcshrink.data import DATASETS, ImageData, load_dataset
+from pcshrink.data import ImageData, load_dataset
 from pcshrink.data.source import derive_seed
-from pcshrink.errors import CheckpointError, ConfigError
+from pcshrink.errors import CheckpointError, ConfigError, ShrinkError
 from pcshrink.models import usual_preprocessing
-from pcshrink.models.registry import resolve
-from pcshrink.runtime.registry import RUNTIMES
 from pcshrink.train.answers import answered
 from pcshrink.train.callbacks import Callback, Callbacks
 from pcshrink.train.checkpoint import Checkpoints
@@ -45,7 +43,8 @@ from pcshrink.train.recipe.schema import DataSection, Recipe, ShrinkSection
 from pcshrink.train.recipe.yaml_text import parse_yaml, read_yaml_text
 from pcshrink.train.result import Result
 from pcshrink.train.session import PRECISIONS, Session, build_model, place
-from pcshrink.train.together import from_first, noticing_lost_peers, wait_together
+from pcshrink.train.together import from_first, noticing_lost_peers, tells_of_peers, wait_together
+from pcshrink.train.trust import import_code
 
 # What may change between two runs of the same recipe without changing its outcome.
 _FREE: Any = {"output": True, "description": True, "train": {"timeout"}}
@@ -81,7 +80,7 @@ def train(
         PeerError: Another process is gone or does not answer; the last checkpoint is there.
     """
     began, folder = time.monotonic(), _checked(recipe, out, callbacks, loggers)
-    _import_code(recipe, trust=trust)
+    import_code(recipe, trust=trust)
     if recipe.train.threads is not None:
         torch.set_num_threads(recipe.train.threads)
     keep_freed_memory()
@@ -162,7 +161,8 @@ def _train(
         objective = Objective(recipe.train, recipe.distill, recipe.seed, fabric.autocast)
         loop = Loop(session, objective, folder, console, observer)
         if state is not None:
-            loop.load(state)
+            with _as_a_checkpoint(folder):
+                loop.load(state)
             console.say(f"going on at epoch {loop.epoch + 1}, step {loop.step}")
         else:
             console.rewind(0)
@@ -177,21 +177,6 @@ def _train(
         console.close()
         if observer is not None:
             observer.close()
-
-
-def _import_code(recipe: Recipe, *, trust: bool) -> None:
-    """Import all code that the recipe names, before anything is written; from then on the names are known."""
-    teacher = recipe.distill.teacher if recipe.distill is not None else "dense"
-    for key, name in (("model.name", recipe.model.name), ("distill.teacher", teacher)):
-        if name != "dense" and not resolve(name)[0] and not trust:
-            message = (
-                f"{key}: {name!r} is code of your own, which would be run; if you trust it, say --trust on the command "
-                "line, or train(..., trust=True)"
-            )
-            raise ConfigError(message)
-    DATASETS.get(recipe.data.name, trust=trust)
-    if recipe.shrink is not None and recipe.shrink.latency_budget is not None:
-        RUNTIMES.get(recipe.shrink.latency_budget.runtime, trust=trust)
 
 
 def _fabric(recipe: Recipe) -> Any:
@@ -279,8 +264,25 @@ def _earlier_state(folder: Path, recipe: Recipe, console: Console, *, resume: bo
         return None
     state = checkpoints.load(console.say)
     if state is not None:
-        _same_recipe(folder, check_recipe(state["recipe"], f"the checkpoint in {folder}"), recipe)
+        with _as_a_checkpoint(folder):
+            before = check_recipe(state["recipe"], f"the checkpoint in {folder}")
+        _same_recipe(folder, before, recipe)
     return state
+
+
+@contextlib.contextmanager
+def _as_a_checkpoint(folder: Path) -> Iterator[None]:
+    """A checkpoint may be whole, with a right hash, and still lack what belongs into it: no fault of the program."""
+    try:
+        yield
+    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        if isinstance(error, ShrinkError) or tells_of_peers(error):
+            raise
+        message = (
+            f"the newest checkpoint in {folder / 'checkpoints'} does not fit this run ({type(error).__name__}: "
+            f"{str(error)[:200]}); remove it to go on from the one before"
+        )
+        raise CheckpointError(message) from error
 
 
 def _note_start(folder: Path, recipe: Recipe) -> None:
@@ -293,6 +295,8 @@ def _same_recipe(folder: Path, before: Recipe, recipe: Recipe) -> None:
     old, new = (r.model_dump(mode="json", exclude=_FREE) for r in (before, recipe))
     changed = [key for key in new if new[key] != old[key]]
     if changed:
+        if not (folder / "recipe.yaml").exists():  # the checkpoint holds it as well
+            write_text(folder / "recipe.yaml", dump_recipe(before))
         message = (
             f"the run in {folder} was started with another recipe (different: {', '.join(changed)}); "
             f"resume it with its own, {folder / 'recipe.yaml'}, or choose another --out"

@@ -242,6 +242,10 @@ def make_model(
 
     Without classes (images that the network itself is to label) it has the outputs it has by default.
     """
+    taken = [key for key in ("spec", "pretrained") if key in args]
+    if taken:
+        message = f"the arguments of {name!r} cannot hold {taken[0]!r}, which is a setting of its own"
+        raise ConfigError(message)
     arguments = {"num_classes": num_classes, **args} if num_classes else dict(args)
     try:
         return create(name, pretrained=pretrained, **arguments), arguments

@@ -73,14 +73,20 @@ def noticing_lost_peers(world_size: int, minutes: float) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        own = isinstance(error, ShrinkError)
-        if world_size == 1 or own or not (isinstance(error, dist.DistError) or _ABOUT_PEERS.search(str(error))):
+        if world_size == 1 or not tells_of_peers(error):
             raise
         message = (
             f"another process of this run is gone or did not answer for {minutes:g} minutes (train.timeout): "
             f"{first_line(error)[:200]}; start all of them again"
         )
         raise PeerError(message) from error
+
+
+def tells_of_peers(error: Exception) -> bool:
+    """Whether torch means another process, not something in this one."""
+    if isinstance(error, ShrinkError):
+        return False
+    return isinstance(error, dist.DistError) or bool(_ABOUT_PEERS.search(str(error)))
 
 
 def from_first(fabric: Any, work: Callable[[], T]) -> T:

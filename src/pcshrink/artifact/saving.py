@@ -153,10 +153,10 @@ def _plain(value: Mapping[str, Any], what: str) -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """The versions of Python and of the libraries that a result depends on."""
-    found = {"python": platform.python_version()}
+    numbers = {"python": platform.python_version()}
     for library in LIBRARIES:
         try:
-            found[library] = importlib.metadata.version(library)
+            numbers[library] = importlib.metadata.version(library)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return numbers

@@ -62,10 +62,10 @@ def _takes_list(model: nn.Module, items: list[Tensor]) -> bool:
 
 def others_like(example_input: Any) -> list[Any]:
     """Inputs of another size and batch, then only of another batch, that a model may or may not take."""
-    found = tensors(example_input)
-    if not found or found[0].ndim == 0:
+    inputs = tensors(example_input)
+    if not inputs or inputs[0].ndim == 0:
         return []
-    batch = found[0].shape[0]
+    batch = inputs[0].shape[0]
     regrouped = tree_map(lambda leaf: _other_batch(leaf, batch), example_input)
     return [tree_map(_other_size, regrouped), regrouped]
 

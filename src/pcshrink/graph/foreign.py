@@ -41,11 +41,11 @@ def check_ordinary(model: nn.Module) -> None:
 
 def scripted_parts(model: nn.Module) -> list[str]:
     """The names of the outermost scripted or traced modules."""
-    found: list[str] = []
+    scripted: list[str] = []
     for name, module in named_modules(model):
-        if isinstance(module, torch.jit.ScriptModule) and not is_inside(name, found):
-            found.append(name)
-    return found
+        if isinstance(module, torch.jit.ScriptModule) and not is_inside(name, scripted):
+            scripted.append(name)
+    return scripted
 
 
 def is_inside(name: str, parts: list[str]) -> bool:

@@ -64,7 +64,7 @@ def named_modules(model: nn.Module, *, every_name: bool = False) -> list[tuple[s
         model: Any module.
         every_name: A module that is held in several places is listed under each of its names, not under the first.
     """
-    found: list[tuple[str, nn.Module]] = []
+    modules: list[tuple[str, nn.Module]] = []
     seen: set[int] = set()
     waiting = [("", model)]
     while waiting:
@@ -72,25 +72,25 @@ def named_modules(model: nn.Module, *, every_name: bool = False) -> list[tuple[s
         if id(module) in seen and not every_name:
             continue
         seen.add(id(module))
-        found.append((name, module))
+        modules.append((name, module))
         prefix = f"{name}." if name else ""
         children = [(prefix + key, child) for key, child in module._modules.items() if child is not None]
         waiting += reversed(children)
-    return found
+    return modules
 
 
 def named_tensors(model: nn.Module, *, every_name: bool = False) -> dict[str, Tensor]:
     """All parameters, then all buffers; each under its first name, or under every one."""
     modules = named_modules(model, every_name=every_name)
-    found: dict[str, Tensor] = {}
+    named: dict[str, Tensor] = {}
     for table in ("_parameters", "_buffers"):
         seen: set[int] = set()
         for name, module in modules:
             for key, tensor in getattr(module, table).items():
                 if tensor is not None and (every_name or id(tensor) not in seen):
                     seen.add(id(tensor))
-                    found[f"{name}.{key}" if name else key] = tensor
-    return found
+                    named[f"{name}.{key}" if name else key] = tensor
+    return named
 
 
 @contextlib.contextmanager

@@ -87,7 +87,7 @@ class Twin:
         """For each of our groups those of theirs that start at a layer which writes some of its channels."""
         names = {module: name for name, module in self.network.named_modules()}
         ignored, roots = self.pruner.ignored_layers, self.pruner.root_module_types
-        found: dict[str, list[Scored]] = {group.name: [] for group in coupling.groups}
+        parts: dict[str, list[Scored]] = {group.name: [] for group in coupling.groups}
         numbers = {group.name: channel_numbers(coupling, group) for group in coupling.groups}
         for theirs in self.pruner.DG.get_all_groups(ignored_layers=ignored, root_module_types=roots):
             units = coupling.ledger.writers.get(names.get(theirs[0].dep.target.module, ""))
@@ -96,8 +96,8 @@ class Twin:
             for name, number in numbers.items():
                 own = number[coupling.root[units]]
                 if (own >= 0).any():
-                    found[name].append(Scored(theirs, torch.as_tensor(own)))
-        return found
+                    parts[name].append(Scored(theirs, torch.as_tensor(own)))
+        return parts
 
     def unscored(self, coupling: Coupling) -> dict[str, str]:
         """Groups that cannot be scored -> why."""
@@ -126,9 +126,9 @@ class Twin:
         self.follow()
         return {name: self._score(self.groups[name], width) for name, width in channels.items()}
 
-    def _score(self, found: list[Scored], width: int) -> Tensor:
+    def _score(self, parts: list[Scored], width: int) -> Tensor:
         total, count = torch.zeros(width), torch.zeros(width)
-        for each in found:
+        for each in parts:
             worth, mine = self.pruner.estimate_importance(each.theirs).float().cpu(), each.own >= 0
             total.index_add_(0, each.own[mine], worth[mine])
             count.index_add_(0, each.own[mine], torch.ones(int(mine.sum())))

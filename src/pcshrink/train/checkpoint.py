@@ -103,7 +103,7 @@ class Checkpoints:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def found(self) -> list[Path]:
+    def written(self) -> list[Path]:
         """All complete checkpoints, newest last."""
         if not self.folder.is_dir():
             return []
@@ -113,7 +113,7 @@ class Checkpoints:
         """Write one and remove all but the last two."""
         path = self.folder / f"checkpoint-{step:010d}.safetensors"
         save_state(path, state)
-        for old in self.found()[:-KEEP]:
+        for old in self.written()[:-KEEP]:
             old.unlink(missing_ok=True)
         return path
 
@@ -127,7 +127,7 @@ class Checkpoints:
             CheckpointError: There are checkpoints, but all are damaged.
         """
         problems = []
-        for path in reversed(self.found()):
+        for path in reversed(self.written()):
             try:
                 state = load_state(path)
             except CheckpointError as error:

@@ -273,7 +273,7 @@ def _alignment(shrink: ShrinkSection, earlier: Path | None) -> int:
 def _earlier_state(folder: Path, recipe: Recipe, console: Console, *, resume: bool) -> dict[str, Any] | None:
     checkpoints = Checkpoints(folder / "checkpoints")
     if not resume:
-        if checkpoints.found():
+        if checkpoints.written():
             message = f"{folder} holds a run already; go on with --resume, or choose another --out"
             raise CheckpointError(message)
         return None

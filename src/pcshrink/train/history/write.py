@@ -132,7 +132,7 @@ class HistoryWriter:
 def _columns(groups: Sequence[GroupState]) -> dict[str, NDArray[Any]]:
     sizes = [len(g.channels) for g in groups]
     largest = max((int(g.channels.max()) for g in groups if len(g.channels)), default=0)
-    found = {
+    columns = {
         "width": np.array(sizes, np.int32),
         "alive": np.array([g.alive for g in groups], np.int32),
         "channels": np.concatenate([g.channels for g in groups]).astype(np.uint16 if largest < 1 << 16 else np.uint32),
@@ -140,5 +140,5 @@ def _columns(groups: Sequence[GroupState]) -> dict[str, NDArray[Any]]:
     }
     if any(g.salience is not None for g in groups):
         parts = [np.full(n, np.nan) if g.salience is None else g.salience for g, n in zip(groups, sizes, strict=True)]
-        found["salience"] = np.concatenate(parts).astype(np.float16)
-    return found
+        columns["salience"] = np.concatenate(parts).astype(np.float16)
+    return columns

@@ -98,7 +98,7 @@ def _safetensors(path: Path) -> dict[str, Tensor]:
         raise CheckpointError(message) from error
 
 
-def _state_dict(content: Any, depth: int = 0) -> dict[str, Tensor] | None:
+def _state_dict(content: object, depth: int = 0) -> dict[str, Tensor] | None:
     if not isinstance(content, Mapping) or not content or depth > DEEPEST:
         return None
     if all(isinstance(k, str) and isinstance(v, Tensor) for k, v in content.items()):

@@ -46,7 +46,9 @@ class Twin:
         ConfigError: Torch-Pruning is not installed, or does not understand the network.
     """
 
-    def __init__(self, model: nn.Module, coupling: Coupling, example_input: Any, importance: str, reg: float) -> None:
+    def __init__(
+        self, model: nn.Module, coupling: Coupling, example_input: object, importance: str, reg: float
+    ) -> None:
         self.tp = require("torch_pruning")
         self.network = copy.deepcopy(model)
         remove_gates_(self.network)
@@ -57,7 +59,7 @@ class Twin:
         self.pruner = self._pruner(coupling, examples_of(model, example_input)[0])
         self.groups = self._scored(coupling)
 
-    def _pruner(self, coupling: Coupling, example: Any) -> Any:
+    def _pruner(self, coupling: Coupling, example: object) -> Any:
         modules = dict(self.network.named_modules())
         whole = [modules[name] for name in coupling.refused if name in modules]
         pruner, importance = self.tp.pruner, self.tp.importance

@@ -36,7 +36,7 @@ class ImageClassifier(nn.Module):
         return scores
 
 
-def classifier(name: str, *, pretrained: bool = False, num_classes: int | None = None, **kwargs: Any) -> nn.Module:
+def classifier(name: str, *, pretrained: bool = False, num_classes: int | None = None, **kwargs: object) -> nn.Module:
     """Make an image classifier.
 
     Args:

@@ -116,7 +116,7 @@ def _network(saved: Artifact) -> dict[str, Any]:
     }
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} {item}" for key, item in value.items())
     if isinstance(value, (tuple, list)):

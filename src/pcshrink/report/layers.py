@@ -53,7 +53,7 @@ def times(runs: Sequence[Run]) -> Section:
     return section
 
 
-def _timed_row(layer: dict[str, Any]) -> list[object]:
+def _timed_row(layer: dict[str, object]) -> list[object]:
     return [layer["name"], layer["before_ms"], layer["after_ms"], layer["madds_ratio"], layer["reason"]]
 
 

@@ -54,7 +54,7 @@ def _facts(name: str, method: type[Method[Any]]) -> dict[str, Any]:
     }
 
 
-def _default(field: dataclasses.Field[Any]) -> Any:
+def _default(field: dataclasses.Field[object]) -> Any:
     if field.default is not dataclasses.MISSING:
         value = field.default
     else:
@@ -62,12 +62,12 @@ def _default(field: dataclasses.Field[Any]) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _word(value: Any) -> str:
+def _word(value: object) -> str:
     """A value as a recipe has it."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def methods_text(methods: list[dict[str, Any]]) -> str:
+def methods_text(methods: list[dict[str, object]]) -> str:
     """All methods for people."""
     head = ["method", "kind", "mask unit", "starts from", "budget set by", "reference"]
     keys = ["name", "kind", "unit", "starts_from", "budget_by", "reference"]

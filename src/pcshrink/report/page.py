@@ -66,7 +66,7 @@ def render(runs: Sequence[Run], *, refresh: int = 0) -> str:
     return fill("report.html", title=title, about=about, sections=sections(runs), refresh=refresh, footer=FOOTER)
 
 
-def fill(template: str, **values: Any) -> str:
+def fill(template: str, **values: object) -> str:
     """A template of this package with values put in; everything but pictures is escaped.
 
     Raises:

@@ -90,7 +90,7 @@ def _points(run: Run) -> str:
     return "–" if before is None or after is None or run.whole else f"{after - before:+.2f}\npoints"
 
 
-def _latency(costs: dict[str, Any]) -> str:
+def _latency(costs: dict[str, object]) -> str:
     if costs.get("latency_ms") is None:
         return "–"
     range_ = ""
@@ -129,7 +129,7 @@ def _recorded_cut(run: Run) -> dict[str, Any] | None:
     return cuts[-1] if cuts else None
 
 
-def _figure(cut: dict[str, Any], kind: str) -> str:
+def _figure(cut: dict[str, object], kind: str) -> str:
     value = cut.get(kind)
     if value is None:
         return "–"

@@ -18,7 +18,7 @@ from pcshrink.train.together import from_first
 FILE = "answers.json"
 
 
-def answered(data: ImageData, folder: Path, fabric: Any, teacher: Callable[[], nn.Module]) -> ImageData:
+def answered(data: ImageData, folder: Path, fabric: object, teacher: Callable[[], nn.Module]) -> ImageData:
     """Give images without labels those of a network; labelled data stay as they are.
 
     Args:

@@ -27,10 +27,10 @@ class Logger:
 
     name = "logger"
 
-    def start(self, facts: Mapping[str, Any], epoch: int) -> None:
+    def start(self, facts: Mapping[str, object], epoch: int) -> None:
         """A run begins, or goes on before this epoch; packages are imported here, not earlier."""
 
-    def epoch(self, row: Mapping[str, Any], groups: Sequence[GroupState]) -> None:
+    def epoch(self, row: Mapping[str, object], groups: Sequence[GroupState]) -> None:
         """An epoch is over: its figures, and the groups while they have gates."""
 
     def close(self) -> None:
@@ -43,11 +43,11 @@ class Loggers:
     def __init__(self, loggers: Sequence[Logger]) -> None:
         self.active = list(loggers)
 
-    def start(self, facts: Mapping[str, Any], epoch: int) -> None:
+    def start(self, facts: Mapping[str, object], epoch: int) -> None:
         """A run begins, or goes on before this epoch."""
         self._each("start", facts, epoch)
 
-    def epoch(self, row: Mapping[str, Any], groups: Sequence[GroupState]) -> None:
+    def epoch(self, row: Mapping[str, object], groups: Sequence[GroupState]) -> None:
         """An epoch is over."""
         self._each("epoch", row, groups)
 
@@ -56,7 +56,7 @@ class Loggers:
         self._each("close")
         self.active = []
 
-    def _each(self, method: str, *arguments: Any) -> None:
+    def _each(self, method: str, *arguments: object) -> None:
         for logger in tuple(self.active):
             try:
                 getattr(logger, method)(*arguments)
@@ -76,7 +76,7 @@ def chosen(output: OutputSection, folder: Path) -> list[Logger]:
     return [logger for wanted, logger in made if wanted]
 
 
-def scalars(row: Mapping[str, Any]) -> dict[str, float]:
+def scalars(row: Mapping[str, object]) -> dict[str, float]:
     """The numbers of an epoch."""
     return {k: v for k, v in row.items() if isinstance(v, (int, float)) and k not in ("epoch", "epochs")}
 
@@ -95,14 +95,14 @@ class TensorBoard(Logger):
         self.folder = folder / "tensorboard"
         self._writer: Any = None
 
-    def start(self, facts: Mapping[str, Any], epoch: int) -> None:
+    def start(self, facts: Mapping[str, object], epoch: int) -> None:
         """Open the event file; TensorBoard hides the steps that are run again."""
         from torch.utils.tensorboard import SummaryWriter
 
         self.close()
         self._writer = SummaryWriter(str(self.folder), purge_step=epoch)
 
-    def epoch(self, row: Mapping[str, Any], groups: Sequence[GroupState]) -> None:
+    def epoch(self, row: Mapping[str, object], groups: Sequence[GroupState]) -> None:
         """One event for each figure."""
         for name, value in {**scalars(row), **widths(groups)}.items():
             self._writer.add_scalar(name, value, row["epoch"])

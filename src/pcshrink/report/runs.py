@@ -47,8 +47,9 @@ class Run:
 
     @property
     def dense(self) -> dict[str, Any]:
-        """Costs and error of the uncompressed network."""
-        return dict(self.result.get("dense") or {})
+        """Costs and error of the uncompressed network, which is the final one of a plain run."""
+        plain = {"error": self.compact.get("error")} if self.method == "dense" else {}
+        return plain | dict(self.result.get("dense") or {})
 
     @property
     def compact(self) -> dict[str, Any]:

@@ -27,7 +27,8 @@ def points(runs: Sequence[Run], key: str) -> list[Point]:
     """Where the runs lie: dense and compact, by a kind of cost."""
     drawn: list[Point] = []
     for run in runs:
-        shown = {"dense": run.dense | run.compact} if run.whole else {"dense": run.dense, "compact": run.compact}
+        plain = run.method == "dense"
+        shown = {"dense": run.dense | run.compact} if plain else {"dense": run.dense, "compact": run.compact}
         for kind, costs in shown.items():
             if costs.get(key) and costs.get("error") is not None:
                 drawn.append((run.name, kind, float(costs[key]), float(costs["error"])))

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pcshrink.common.files import write_text
 from pcshrink.train.history import GroupState
 from pcshrink.train.recipe.output import OutputSection
 
@@ -185,13 +186,16 @@ class MLflow(Logger):
 
 
 def _remembered(folder: Path, name: str) -> str | None:
-    try:
-        return str(json.loads((folder / IDS).read_text(encoding="utf-8"))[name])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    return _known(folder).get(name)
 
 
 def _remember(folder: Path, name: str, value: str) -> None:
-    path = folder / IDS
-    known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    path.write_text(json.dumps({**known, name: value}), encoding="utf-8")
+    write_text(folder / IDS, json.dumps({**_known(folder), name: value}))
+
+
+def _known(folder: Path) -> dict[str, str]:
+    """What the loggers' runs are called; nothing where that was not kept, or cannot be read."""
+    try:
+        return {str(name): str(value) for name, value in json.loads((folder / IDS).read_text(encoding="utf-8")).items()}
+    except (OSError, ValueError, AttributeError):
+        return {}

@@ -262,6 +262,7 @@ MISTAKES = {
         ["{run}", "--out", "{run}/recipe.yaml/report.html"],
         r"cannot write .*report.html: its folder is a file",
     ),
+    "a folder as target": (["{run}", "--out", "{tmp}"], r"cannot write \S+: it is a folder; choose another place"),
     "a damaged result": (["{tmp}/damaged"], r"result.json is damaged"),
     "a history of another kind": (["{tmp}/foreign"], r"history.bin is not a history"),
     "a live report of nothing": (["{tmp}/young", "--live", "1"], r"has no finished epoch yet"),

@@ -167,5 +167,7 @@ def write_page(path: Path, text: str) -> None:
         reason = cause.strerror if isinstance(cause, OSError) and cause.strerror else str(error)
         if isinstance(cause, (FileExistsError, NotADirectoryError)):
             reason = "its folder is a file"
+        if path.is_dir():
+            reason = "it is a folder"
         message = f"cannot write {path}: {reason}; choose another place with --out"
         raise CheckpointError(message) from error

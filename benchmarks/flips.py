@@ -63,7 +63,7 @@ def main() -> None:
     chance, counts = random.Random(options.seed), {"refused": 0, "harmless": 0, "silent": 0}
     with tempfile.TemporaryDirectory() as folder:
         train(check_recipe(RECIPE), folder, quiet=True)
-        older, newest = Checkpoints(Path(folder) / "checkpoints").found()
+        older, newest = Checkpoints(Path(folder) / "checkpoints").written()
         data, expected, before = newest.read_bytes(), load_state(newest), load_state(older)
         for _ in range(options.flips):
             place = chance.randrange(len(data))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from pcshrink.measure import profile
 from pcshrink.models import create
 from pcshrink.surgery.cut import apply_plan
 from pcshrink.surgery.gates import remove_gates_
+from pcshrink.train.facts import Cut
 from pcshrink.train.history import GroupState, HistoryWriter
 from pcshrink.train.observe import network_facts
 from pcshrink.train.recipe.read import dump_recipe
@@ -119,12 +121,12 @@ def _finish(
         for p in (dense, left)
     ]
     errors = [{"error": e + shift, "images": 360, "error_by_class": [e + shift] * 10} for e in (4.0, 5.0)]
-    cut = {"gated_error": 4.0, "masked_error": 5.0, "compact_error": 5.0, "leak": 0.01, "highest_selected": 0.0}
+    cut = Cut(gated_error=4.0, masked_error=5.0, compact_error=5.0, loss_jump=0.1, leak=0.01, highest=0.0)
     budget = {"metric": "madds", "convention": "layers", "limit": left.madds + 10.0, "reached": left.madds}
     result = {
         "dense": costs[0] | errors[0] | {"latency_ms": 2.0, "latency_low_ms": 1.9, "latency_high_ms": 2.1},
         "compact": costs[1] | errors[1] | {"latency_ms": 1.0, "latency_low_ms": 0.9, "latency_high_ms": 1.1},
-        "cut": cut, "budget": budget, "seconds": 12.0,
+        "cut": asdict(cut), "budget": budget, "seconds": 12.0,
         "widths": {g: len(kept) for g, kept in plan.groups.items()},
     }  # fmt: skip
     (folder / "result.json").write_text(json.dumps(result))

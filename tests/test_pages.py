@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import textwrap
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -14,7 +15,7 @@ import typer
 import yaml
 
 from pcshrink.cli.main import app
-from pcshrink.train.recipe.read import recipe_names
+from pcshrink.train.recipe.read import load_recipe, recipe_names
 from testing.hurry import TIMING, few_digits, short_recipes, short_timings
 from testing.pages import PAGES, blocks, name_of, run
 from testing.project import ROOT
@@ -58,12 +59,28 @@ def test_code_runs(page: Path) -> None:
     run(page)
 
 
+RECIPE = re.compile(r"^```yaml\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def recipes(page: Path) -> list[str]:
+    return RECIPE.findall(page.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if recipes(page)], ids=name_of)
+def test_recipes_can_be_read(page: Path, tmp_path: Path) -> None:
+    for text in recipes(page):
+        (tmp_path / "recipe.yaml").write_text(text)
+        load_recipe(tmp_path / "recipe.yaml")
+
+
 COMMAND = re.compile(r"(?:^ {4}|`)pcshrink ([a-z][^`#\n]*)", re.MULTILINE)
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def commands(page: Path) -> list[list[str]]:
     """What a page tells the reader to type, as words; lines that end in a backslash are joined."""
     text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    text = BLOCK.sub(lambda block: block[0] if block[1] else textwrap.indent(block[2], "    "), text)
     return [shlex.split(line) for line in COMMAND.findall(text)]
 
 

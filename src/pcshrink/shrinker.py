@@ -26,7 +26,7 @@ from pcshrink.surgery.plan import PrunePlan, make_plan
 log = logging.getLogger(__name__)
 
 
-def attach_(model: nn.Module, example_input: Any, config: MethodConfig | None = None) -> Shrinker:
+def attach_(model: nn.Module, example_input: object, config: MethodConfig | None = None) -> Shrinker:
     """Put gates on everything in a model that can shrink.
 
     The model keeps its class, its names and its outputs' shapes; every group was proven on a copy before this returns.

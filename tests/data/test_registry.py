@@ -116,7 +116,7 @@ def test_code_by_name(own_module: str) -> None:
 @pytest.mark.parametrize(
     ("thing", "message"),
     [
-        (3, "must be a DataSet or a function"),
+        (3, "must be of the class DataSet or a function"),
         (lambda *_arguments, **_place: [1, 2], "must give an ImageData, got list"),
     ],
 )

@@ -87,7 +87,7 @@ def test_code_by_name(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_no_format() -> None:
-    with pytest.raises(ConfigError, match="must be an ExportFormat or a function"):
+    with pytest.raises(ConfigError, match="must be of the class ExportFormat or a function"):
         EXPORT_FORMATS.register("three", 3)  # type: ignore[arg-type]
 
 

@@ -6,7 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,6 +18,8 @@ import pcshrink as pcs
 from pcshrink.config import MethodConfig
 from pcshrink.errors import ConfigError
 from pcshrink.methods.base import Method, Step
+from pcshrink.methods.pcs.config import ShrinkConfig
+from pcshrink.methods.pcs.gate import SalienceGate
 from pcshrink.methods.registry import BUILT_IN, method_class, method_names, register
 from pcshrink.surgery.gate import Axes, Gate, GateSpec, Role
 from pcshrink.surgery.gates import find_gates
@@ -274,10 +276,20 @@ def test_built_in_methods_describe_themselves(name: str) -> None:
 
 # Who may know what: read off the source itself.
 
-OWN_WORDS = {"lam_base", "init_salience", "generator_norm", "blend", "truncated", "fc1", "fc2", "running", "generator"}
-# A network may call its layers so, and random numbers come from generators.
-# "generator" is also a table of the paper, and children run.
-FINE = {"models": {"fc1", "fc2"}, "data": {"generator"}, "sweep": {"generator", "running"}}
+FIELDS = {part for leaf in SalienceGate.AXES.keys() - Gate.AXES.keys() for part in leaf.split(".")}
+SWITCHES = set(SalienceGate.SWITCHES) - set(Gate.SWITCHES)
+SETTINGS = {field.name for field in fields(ShrinkConfig)} - {field.name for field in fields(MethodConfig)}
+# Words that say something else elsewhere: of any layer, any optimizer, any cost.
+PLAIN = {"weight", "bias", "lr", "momentum", "optimizer", "price"}
+OWN_WORDS = ({"lam_base"} | FIELDS | SWITCHES | SETTINGS) - PLAIN
+# A network may call its layers so, and random numbers come from generators. The tables of the paper are named after
+# its settings, and children run. A run's history may hold a figure called lambda.
+FINE = {
+    "models": {"fc1", "fc2"},
+    "data": {"generator"},
+    "sweep": {"generator", "running", "alpha", "reduction"},
+    "train": {"lam"},
+}
 BUILDING_ON_PCS = {"methods/truncation.py", "methods/lasso.py"}
 # The public name, the default of attach_ and of `inspect`.
 NAMING_THE_DEFAULT = {"__init__.py", "shrinker.py", "report/inspect.py"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 import sys
 import threading
@@ -20,6 +21,7 @@ from pcshrink.report.network import group_shares, layer_rows
 from pcshrink.report.page import render, sections, write_report
 from pcshrink.report.runs import open_run
 from pcshrink.report.salience import CASES, traces
+from pcshrink.report.tradeoff import points
 from pcshrink.train.history import History
 from pcshrink.train.history.blocks import FILE as HISTORY
 from testing.made_runs import made_run
@@ -99,10 +101,23 @@ def test_it_says_what_the_files_say(run: Path, tmp_path: Path) -> None:
     assert "the error went from 4.00 % to 5.00 % (+1.00 points)" in words
     low, high = interval(5.0, 360)
     assert f"{low:.2f} to {high:.2f}" in words
-    assert "masked = compact yes" in words
+    assert "leak 0.01 highest salience cut 0 masked = compact yes" in words
     assert "pcshrink train <made> --out runs/made" in words  # escaped on the page, whole for the reader
     assert "fc network output" in words
     assert open_run(run).saved.weights_sha256 in words  # type: ignore[union-attr]
+
+
+@pytest.mark.unit
+def test_a_run_that_cut_nothing_says_so(tmp_path: Path) -> None:
+    folder = made_run(tmp_path / "made")
+    result = json.loads((folder / "result.json").read_text())
+    costs = {key: value for key, value in result["dense"].items() if "error" not in key}
+    (folder / "result.json").write_text(json.dumps(result | {"compact": result["compact"] | costs}))
+    words = " ".join(Page(render(open_runs([folder]))).words.split())
+    assert "The error went from 4.00 % to 5.00 % (+1.00 points)" in words
+    assert "made: no channel reached zero, so none was cut." in words
+    errors = {(kind, error) for _, kind, _, error in points(open_runs([folder]), "madds")}
+    assert errors == {("dense", 4.0), ("compact", 5.0)}  # each by its own name, though they cost the same
 
 
 @pytest.mark.unit
@@ -247,6 +262,7 @@ MISTAKES = {
         ["{run}", "--out", "{run}/recipe.yaml/report.html"],
         r"cannot write .*report.html: its folder is a file",
     ),
+    "a folder as target": (["{run}", "--out", "{tmp}"], r"cannot write \S+: it is a folder; choose another place"),
     "a damaged result": (["{tmp}/damaged"], r"result.json is damaged"),
     "a history of another kind": (["{tmp}/foreign"], r"history.bin is not a history"),
     "a live report of nothing": (["{tmp}/young", "--live", "1"], r"has no finished epoch yet"),

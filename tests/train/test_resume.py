@@ -208,18 +208,18 @@ def test_checkpoints_keep_two_and_survive_damage(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path)
     for step in (1, 2, 30):
         checkpoints.save(step, {"step": step, "w": torch.arange(3.0), "deep": [{"a": None, "b": [1.5, "x"]}]})
-    assert [p.name[-22:] for p in checkpoints.found()] == [
+    assert [p.name[-22:] for p in checkpoints.written()] == [
         "0000000002.safetensors"[-22:],
         "0000000030.safetensors"[-22:],
     ]
-    newest = checkpoints.found()[-1]
+    newest = checkpoints.written()[-1]
     newest.write_bytes(newest.read_bytes()[:40])
     state = checkpoints.load()
     assert state is not None
     assert state["step"] == 2
     assert state["deep"] == [{"a": None, "b": [1.5, "x"]}]
     assert state["w"].tolist() == [0, 1, 2]
-    for path in checkpoints.found():
+    for path in checkpoints.written():
         path.write_bytes(b"nothing")
     with pytest.raises(CheckpointError, match="is damaged"):
         checkpoints.load()

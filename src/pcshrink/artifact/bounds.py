@@ -57,7 +57,7 @@ class Bounds:
         """
         thread, counted = threading.get_ident(), {"modules": 0, "numbers": 0}
 
-        def count(owner: Any, name: str, part: Any) -> None:
+        def count(owner: object, name: str, part: object) -> None:
             if part is None or threading.get_ident() != thread:
                 return
             kind, amount = ("numbers", part.numel()) if isinstance(part, Tensor) else ("modules", 1)

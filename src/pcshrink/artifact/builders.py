@@ -48,7 +48,7 @@ def full_name(builder: str | None) -> str | None:
     return ":".join(resolve(builder))
 
 
-def plain_arguments(builder: str | None, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def plain_arguments(builder: str | None, arguments: Mapping[str, object]) -> dict[str, Any]:
     """A builder's arguments as JSON holds them, without those that only choose initial weights."""
     if arguments and builder is None:
         message = "builder_args were given without a builder"
@@ -142,7 +142,7 @@ def _called(artifact: Artifact) -> str:
     return f"builder {artifact.builder!r} with {artifact.builder_args}"
 
 
-def skeleton(builder: str, arguments: Mapping[str, Any], bounds: Bounds | None = None) -> nn.Module:
+def skeleton(builder: str, arguments: Mapping[str, object], bounds: Bounds | None = None) -> nn.Module:
     """The builder's model without values, which is quick; with values where a network cannot be made so.
 
     Raises:

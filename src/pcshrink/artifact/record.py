@@ -171,7 +171,7 @@ def _parse(content: Mapping[str, Any]) -> Artifact:
     )
 
 
-def _of(kind: type[Any], value: Any) -> Any:
+def _of(kind: type[Any], value: object) -> Any:
     if type(value) is not kind:
         message = f"expected {kind.__name__}, got {str(value)[:80]!r}"
         raise TypeError(message)
@@ -185,7 +185,7 @@ def _axis(value: Any) -> int:
     return int(value)
 
 
-def _mapping(value: Any, read: Callable[[Any], Any]) -> dict[str, Any]:
+def _mapping(value: object, read: Callable[[Any], Any]) -> dict[str, Any]:
     return {_of(str, key): read(item) for key, item in _of(dict, value).items()}
 
 

@@ -32,9 +32,9 @@ def save(
     plan: PrunePlan | None,
     builder: str | None = None,
     *,
-    builder_args: Mapping[str, Any] | None = None,
+    builder_args: Mapping[str, object] | None = None,
     input_shape: Sequence[int] | None = None,
-    metrics: Mapping[str, Any] | None = None,
+    metrics: Mapping[str, object] | None = None,
     preprocessing: Preprocessing | None = None,
 ) -> Path:
     """Write a model into a folder: ``pcshrink.json`` and ``model.safetensors``.
@@ -142,7 +142,7 @@ def _is_compact(shapes: Mapping[str, tuple[int, ...]], plan: PrunePlan | None) -
     return cut
 
 
-def _plain(value: Mapping[str, Any], what: str) -> dict[str, Any]:
+def _plain(value: Mapping[str, object], what: str) -> dict[str, Any]:
     try:
         copied: dict[str, Any] = json.loads(json.dumps(dict(value), allow_nan=False))
     except (TypeError, ValueError) as error:
@@ -153,10 +153,10 @@ def _plain(value: Mapping[str, Any], what: str) -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """The versions of Python and of the libraries that a result depends on."""
-    found = {"python": platform.python_version()}
+    numbers = {"python": platform.python_version()}
     for library in LIBRARIES:
         try:
-            found[library] = importlib.metadata.version(library)
+            numbers[library] = importlib.metadata.version(library)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return numbers

@@ -77,8 +77,8 @@ def gate_states(model: nn.Module) -> tuple[GateState, ...]:
     """All gates, in the order they were hooked up: a layer may feed one gate and be scaled by another."""
     gates = find_gates(model).values()
     order = {id(gate): place for place, gate in reversed(list(enumerate(_hooked(model, Gate))))}
-    found = sorted(gates, key=lambda gate: order.get(id(gate), -1))
-    return tuple(GateState(spec=g.spec, switches={name: getattr(g, name) for name in g.SWITCHES}) for g in found)
+    ordered = sorted(gates, key=lambda gate: order.get(id(gate), -1))
+    return tuple(GateState(spec=g.spec, switches={name: getattr(g, name) for name in g.SWITCHES}) for g in ordered)
 
 
 def _hooked(model: nn.Module, owner: type) -> list[Any]:
@@ -90,16 +90,16 @@ def _hooked(model: nn.Module, owner: type) -> list[Any]:
         for key, hook in table.items()
         if isinstance(getattr(hook, "__self__", None), owner)
     ]
-    return [found for _, found in sorted(hooks, key=lambda pair: pair[0])]
+    return [each for _, each in sorted(hooks, key=lambda pair: pair[0])]
 
 
 def scale_states(model: nn.Module) -> tuple[ScaleState, ...]:
     """The constant scales of a folded model."""
-    found = []
+    scales = []
     for name, module in model.named_modules():
         for table, at_input in ((module._forward_pre_hooks, True), (module._forward_hooks, False)):
             for hook in table.values():
                 constant = getattr(hook, "__self__", None)
                 if isinstance(constant, ConstantScale):
-                    found.append(ScaleState(module=name, axis=constant.axis, at_input=at_input))
-    return tuple(found)
+                    scales.append(ScaleState(module=name, axis=constant.axis, at_input=at_input))
+    return tuple(scales)

@@ -59,16 +59,16 @@ def open_weights(path: str | Path) -> dict[str, Tensor]:
         message = f"{path} {'is not a file' if path.exists() else 'is missing'}"
         raise CheckpointError(message)
     content = _safetensors(path) if path.suffix == ".safetensors" else _torch(path)
-    found = _state_dict(content)
-    if found is None:
+    weights = _state_dict(content)
+    if weights is None:
         keys = ", ".join(map(str, list(content)[:8])) if isinstance(content, Mapping) else type(content).__name__
         message = f"{path} holds no state_dict; it holds {keys}. Save model.state_dict() with torch.save."
         raise CheckpointError(message)
-    for name, tensor in found.items():
+    for name, tensor in weights.items():
         if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
             message = f"{path}: {name!r} of shape {tuple(tensor.shape)} has fewer values than it claims"
             raise CheckpointError(message)
-    return _plain(found)
+    return _plain(weights)
 
 
 def _torch(path: Path) -> Any:
@@ -98,22 +98,22 @@ def _safetensors(path: Path) -> dict[str, Tensor]:
         raise CheckpointError(message) from error
 
 
-def _state_dict(content: Any, depth: int = 0) -> dict[str, Tensor] | None:
+def _state_dict(content: object, depth: int = 0) -> dict[str, Tensor] | None:
     if not isinstance(content, Mapping) or not content or depth > DEEPEST:
         return None
     if all(isinstance(k, str) and isinstance(v, Tensor) for k, v in content.items()):
         return dict(content)
     for place in PLACES:
-        if place in content and (found := _state_dict(content[place], depth + 1)) is not None:
-            return found
+        if place in content and (inner := _state_dict(content[place], depth + 1)) is not None:
+            return inner
     tensors = {k: v for k, v in content.items() if isinstance(k, str) and isinstance(v, Tensor)}
     # state_dicts with some extra state in them, but not a checkpoint that happens to hold one tensor
     return tensors if len(tensors) * 2 > len(content) else None
 
 
-def _plain(found: dict[str, Tensor]) -> dict[str, Tensor]:
+def _plain(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     """Without the prefixes of wrappers: those around the whole model, and ``_orig_mod`` anywhere."""
-    names = {name: [part for part in name.split(".") if part != "_orig_mod"] for name in found}
+    names = {name: [part for part in name.split(".") if part != "_orig_mod"] for name in weights}
     while all(len(parts) > 1 and parts[0] == "module" for parts in names.values()):
         names = {name: parts[1:] for name, parts in names.items()}
-    return {".".join(names[name]): tensor for name, tensor in found.items()}
+    return {".".join(names[name]): tensor for name, tensor in weights.items()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -36,7 +35,7 @@ class Limit:
     dense: float
 
     @classmethod
-    def of(cls, config: BudgetConfig, shrinker: Shrinker, example_input: Any) -> Limit:
+    def of(cls, config: BudgetConfig, shrinker: Shrinker, example_input: object) -> Limit:
         """Turn a share into a number; the model must still have its original widths.
 
         Raises:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -84,7 +84,7 @@ class CostModel:
     def of(
         cls,
         shrinker: Shrinker,
-        example_input: Any,
+        example_input: object,
         *,
         gates: Literal["keep", "fold"] = "keep",
         convention: Convention = "layers",
@@ -160,7 +160,7 @@ class CostModel:
         return np.array([kept.get(n, w) for n, w in zip(self.names, self.full, strict=True)], dtype=np.float64)
 
 
-def cost_of(model: nn.Module, example_input: Any, metric: Metric, convention: Convention) -> int:
+def cost_of(model: nn.Module, example_input: object, metric: Metric, convention: Convention) -> int:
     """One cost of a model as it is."""
     return int(getattr(profile(model, example_input, convention), metric))
 
@@ -174,7 +174,7 @@ def _bare(model: nn.Module) -> nn.Module:
 class _Meter:
     """Profiles the compact network for any choice of channels."""
 
-    def __init__(self, shrinker: Shrinker, example_input: Any, gates: str, convention: Convention) -> None:
+    def __init__(self, shrinker: Shrinker, example_input: object, gates: str, convention: Convention) -> None:
         self._shrinker, self._input, self._gates, self._convention = shrinker, example_input, gates, convention
 
     def __call__(self, keep: Mapping[str, torch.Tensor]) -> Profile:

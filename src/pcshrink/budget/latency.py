@@ -7,7 +7,7 @@ import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -86,7 +86,7 @@ class LatencyChoice:
 
 def choose_widths(
     shrinker: HasGroups,
-    example_input: Any,
+    example_input: object,
     share: float,
     *,
     runtime: RuntimeLike = "onnxruntime",
@@ -184,7 +184,7 @@ class Search:
     def __init__(
         self,
         shrinker: HasGroups,
-        example_input: Any,
+        example_input: object,
         table: LayerTable,
         align: int = 1,
         min_channels: int = 1,

@@ -60,22 +60,22 @@ def check(
     from pcshrink.data.check import check_folder
     from pcshrink.data.class_order import ClassOrder
 
-    found = check_folder(folder, ClassOrder.of(classes) if classes is not None else None, progress=not as_json)
+    verdict = check_folder(folder, ClassOrder.of(classes) if classes is not None else None, progress=not as_json)
     if as_json:
-        typer.echo(json.dumps(asdict(found) | {"sound": found.sound}, indent=1))
+        typer.echo(json.dumps(asdict(verdict) | {"sound": verdict.sound}, indent=1))
     else:
-        rows = [[name, str(t), str(v)] for name, t, v in zip(found.classes, found.train, found.val, strict=True)]
-        total = ("all", str(sum(found.train)), str(sum(found.val)))
+        rows = [[name, str(t), str(v)] for name, t, v in zip(verdict.classes, verdict.train, verdict.val, strict=True)]
+        total = ("all", str(sum(verdict.train)), str(sum(verdict.val)))
         typer.echo(text_table(rows, head=("class", "train", "val"), total=total))
-        typer.echo(f"smallest image: {found.smallest[0]} x {found.smallest[1]}")
-        for note in found.notes:
+        typer.echo(f"smallest image: {verdict.smallest[0]} x {verdict.smallest[1]}")
+        for note in verdict.notes:
             typer.echo(f"note: {note}")
-        for broken in found.broken:
+        for broken in verdict.broken:
             typer.echo(f"broken: {broken}")
-        for path in found.shared:
+        for path in verdict.shared:
             typer.echo(f"in train as well: {path}")
-        typer.echo("ready to train on" if found.sound else "not ready: see above")
-    if not found.sound:
+        typer.echo("ready to train on" if verdict.sound else "not ready: see above")
+    if not verdict.sound:
         raise typer.Exit(1)
 
 

@@ -21,7 +21,7 @@ def doctor(as_json: AsJson = False) -> None:
     """
     from pcshrink.doctor.check import as_text, examine
 
-    found = examine()
-    typer.echo(json.dumps(found, indent=1) if as_json else as_text(found))
-    if found["problems"]:
+    state = examine()
+    typer.echo(json.dumps(state, indent=1) if as_json else as_text(state))
+    if state["problems"]:
         raise typer.Exit(1)

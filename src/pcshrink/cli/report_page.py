@@ -83,7 +83,7 @@ def write_curve_page(runs: list[Path], folder: Path) -> list[str]:
     return [written.name] if written is not None else []
 
 
-def write_inspection(found: dict[str, Any], path: Path) -> None:
+def write_inspection(inspection: dict[str, Any], path: Path) -> None:
     """Write what ``inspect_model`` found as a page.
 
     Raises:
@@ -92,4 +92,4 @@ def write_inspection(found: dict[str, Any], path: Path) -> None:
     from pcshrink.report.inspect_page import inspection_page
     from pcshrink.report.page import write_page
 
-    write_page(path, inspection_page(found))
+    write_page(path, inspection_page(inspection))

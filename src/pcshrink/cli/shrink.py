@@ -114,7 +114,7 @@ def _smallest(request: Request, *, dry_run: bool, resume: bool, quiet: bool) -> 
         prepared = prepare(request, request.goal.at(share), RUNS)
         return run_one(prepared, folder, resume=resume, trust=request.trust, quiet=quiet)
 
-    found = search(request.goal.amount, request.out, run)
-    typer.echo("\n" + found.table() + "\n\n" + found.conclusion())
-    page = write_curve_page([point.shrunk.folder for point in found.points], request.out)
+    curve = search(request.goal.amount, request.out, run)
+    typer.echo("\n" + curve.table() + "\n\n" + curve.conclusion())
+    page = write_curve_page([point.shrunk.folder for point in curve.points], request.out)
     typer.echo(f"\nfiles in {request.out}: {', '.join(['tradeoff.json', *page])}")

@@ -60,8 +60,8 @@ def methods(
     from pcshrink.report.methods import list_methods, method_text, methods_text, show_method
 
     if name is None:
-        found = list_methods()
-        typer.echo(json.dumps(found, indent=1) if as_json else methods_text(found))
+        known = list_methods()
+        typer.echo(json.dumps(known, indent=1) if as_json else methods_text(known))
     else:
         one = show_method(name)
         typer.echo(json.dumps(one, indent=1) if as_json else method_text(one))

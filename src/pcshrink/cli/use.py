@@ -32,8 +32,8 @@ def info(
     """Show what is in a folder: a saved model or a run."""
     from pcshrink.report.info import describe_folder, info_text
 
-    found = describe_folder(folder)
-    typer.echo(json.dumps(found, indent=1) if as_json else info_text(found))
+    described = describe_folder(folder)
+    typer.echo(json.dumps(described, indent=1) if as_json else info_text(described))
 
 
 def predict(

@@ -97,6 +97,6 @@ IMAGENET = Preprocessing(
 )  # fmt: skip
 
 
-def _refuse(name: str, wanted: str, got: Any) -> None:
+def _refuse(name: str, wanted: str, got: object) -> None:
     message = f"Preprocessing.{name} must be {wanted}; got {got!r}"
     raise ConfigError(message)

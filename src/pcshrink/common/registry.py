@@ -135,6 +135,27 @@ class Registry(Generic[T]):
         return find_code(name)
 
 
+def entry_of(kind: type[T], what: str, thing: object, *, form: str, make: Callable[[Callable[..., Any]], T]) -> T:
+    """A thing as it is where it is an entry already, or an entry made of a function.
+
+    Args:
+        kind: The class of the entries.
+        what: What the thing is called in messages.
+        thing: What was given.
+        form: What the function takes and gives, for messages.
+        make: Makes an entry of a function.
+
+    Raises:
+        ConfigError: It is neither.
+    """
+    if isinstance(thing, kind):
+        return thing
+    if not callable(thing):
+        message = f"the {what} must be of the class {kind.__name__} or a function {form}, got {type(thing).__name__}"
+        raise ConfigError(message)
+    return make(thing)
+
+
 def find_code(name: str) -> Any:
     """Import what ``package.module:callable`` names; the working directory is searched last.
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
-from itertools import chain, repeat
+from itertools import chain, repeat, zip_longest
 
 GAP = "  "
 
@@ -37,6 +38,20 @@ def text_table(
     rule = ["-" * width for width in widths]
     top, bottom = [head, rule] if head else [], [rule, total] if total else []
     return "\n".join(indent + _line(cells, align, widths) for cells in (*top, *rows, *bottom))
+
+
+def wrapped(rows: Sequence[Sequence[str]], widths: Sequence[int]) -> list[list[str]]:
+    """Rows whose cells are broken into lines of these widths at most: as many rows of one line each.
+
+    Example:
+        >>> wrapped([["fbs", "output channel"], ["mil", "position"]], [3, 7])
+        [['fbs', 'output'], ['', 'channel'], ['mil', 'position']]
+    """
+    lines = []
+    for row in rows:
+        cells = [textwrap.wrap(cell, width, break_long_words=False) for cell, width in zip(row, widths, strict=True)]
+        lines += [list(line) for line in zip_longest(*cells, fillvalue="")]
+    return lines
 
 
 def _line(cells: Sequence[str], align: str, widths: Sequence[int]) -> str:

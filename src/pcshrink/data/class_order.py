@@ -108,7 +108,7 @@ def _from_json(content: Any) -> list[list[str]]:
     return [by_number[number] for number in range(len(by_number))]
 
 
-def _names(entry: Any) -> list[str]:
+def _names(entry: object) -> list[str]:
     names = [entry] if isinstance(entry, str) else entry
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         message = f"expected a name or a list of names, got {str(entry)[:60]!r}"

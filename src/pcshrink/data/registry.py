@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pcshrink.common.registry import Registry
+from pcshrink.common.registry import Registry, entry_of
 from pcshrink.data.config import SPECIAL_OPTIONS
 from pcshrink.errors import ConfigError
 
@@ -49,21 +49,14 @@ class DataSet:
             raise ConfigError(msg)
 
     @classmethod
-    def of(cls, name: str, thing: Any) -> DataSet:
+    def of(cls, name: str, thing: object) -> DataSet:
         """A data set as it is, or one made of a ``load`` function, for which every option may be set.
 
         Raises:
             ConfigError: It is neither.
         """
-        if isinstance(thing, DataSet):
-            return thing
-        if not callable(thing):
-            msg = (
-                f"the data set {name!r} must be a DataSet or a function (root, config, *, rank, world_size, device) "
-                f"-> ImageData, got {type(thing).__name__}"
-            )
-            raise ConfigError(msg)
-        return cls(name=name, load=thing)
+        form = "(root, config, *, rank, world_size, device) -> ImageData"
+        return entry_of(cls, f"data set {name!r}", thing, form=form, make=lambda load: cls(name=name, load=load))
 
 
 DATASETS = Registry(

@@ -25,7 +25,7 @@ _MOST_CLASSES = 1_000_000  # where nothing names them: a label beyond is no labe
 _SHARDS_WITHOUT_WORDS = 16  # as many are read in no time
 
 Shards = dict[str, list[Path]]
-Found = list[tuple[Path, Entry]]
+Members = list[tuple[Path, Entry]]
 
 
 def scan_shards(
@@ -50,15 +50,15 @@ def scan_shards(
         raise DataError(msg)
     named = bool(shards["train"])
     labels = _Labels(shards, order)
-    found = _read(shards["train"] if named else shards[""], progress)
-    classes = labels.classes(found)
-    train = labels.files(found, classes)
+    members = _read(shards["train"] if named else shards[""], progress)
+    classes = labels.classes(members)
+    train = labels.files(members, classes)
     if order is None:
-        _refuse_empty_classes(root, found, classes)
+        _refuse_empty_classes(root, members, classes)
     note = f"{len(shards[''])} shards in {root} are neither train nor val, and left out" if named and shards[""] else ""
     if shards["val"]:
         return FolderFiles(train, labels.files(_read(shards["val"], progress), classes), note)
-    names = [entry.name for _, entry in _in_order(found)]
+    names = [entry.name for _, entry in _in_order(members)]
     files = hold_out(train, names, Path(root), holdout, seed)
     return FolderFiles(files.train, files.val, "; ".join(filter(None, (files.note, note))))
 
@@ -74,8 +74,8 @@ def scan_shards_evaluation(root: str | Path, order: ClassOrder | None = None) ->
     if not chosen:
         msg = f"{root} has shards to train on and no val; to evaluate on them, name them: {Path(root) / 'train-*.tar'}"
         raise DataError(msg)
-    labels, found = _Labels(shards, order), _read(chosen, progress=False)
-    return labels.files(found, labels.classes(found))
+    labels, members = _Labels(shards, order), _read(chosen, progress=False)
+    return labels.files(members, labels.classes(members))
 
 
 def looks_like_shards(root: str | Path) -> bool:
@@ -137,8 +137,8 @@ def _choices(inside: str) -> Iterator[str]:
 def _matching(pattern: str) -> Iterator[Path]:
     path = Path(pattern)
     if any(sign in pattern for sign in _WILD):
-        found = Path(path.anchor).glob(str(path.relative_to(path.anchor)))
-        yield from (each for each in found if each.name.endswith(_PACKED))
+        matches = Path(path.anchor).glob(str(path.relative_to(path.anchor)))
+        yield from (each for each in matches if each.name.endswith(_PACKED))
     elif path.is_file():
         yield path
     else:
@@ -169,22 +169,22 @@ def _home(path: Path) -> Path:
     return folder.parent if _PART.fullmatch(folder.name.lower()) else folder
 
 
-def _read(shards: Sequence[Path], progress: bool) -> Found:
+def _read(shards: Sequence[Path], progress: bool) -> Members:
     shown = progress and len(shards) > _SHARDS_WITHOUT_WORDS
     with track(f"reading what is in {len(shards)} shards", len(shards), enabled=shown) as advance:
-        found = []
+        members = []
         for shard in shards:
-            found += [(shard, entry) for entry in index_shard(shard)]
+            members += [(shard, entry) for entry in index_shard(shard)]
             advance(1)
-    if not found:
+    if not members:
         msg = f"there are no images in {shards[0]}" + (f" and {len(shards) - 1} more shards" if shards[1:] else "")
         raise DataError(msg)
-    return found
+    return members
 
 
-def _in_order(found: Found) -> Found:
+def _in_order(members: Members) -> Members:
     """By label, then name: the order of folders, whatever the order in which the shards were written."""
-    return sorted(found, key=lambda each: (each[1].label, each[1].name, each[0], each[1].offset))
+    return sorted(members, key=lambda each: (each[1].label, each[1].name, each[0], each[1].offset))
 
 
 class _Labels:
@@ -196,31 +196,31 @@ class _Labels:
         self._own = ClassOrder.of(file) if file is not None else None
         self._order = order
 
-    def classes(self, found: Found) -> tuple[str, ...]:
+    def classes(self, members: Members) -> tuple[str, ...]:
         """Names of the outputs; numbers, where nobody has named them."""
         known = self._order or self._own
         if known is not None:
             return known.names
-        return tuple(map(str, range(min(max(entry.label for _, entry in found), _MOST_CLASSES - 1) + 1)))
+        return tuple(map(str, range(min(max(entry.label for _, entry in members), _MOST_CLASSES - 1) + 1)))
 
-    def files(self, found: Found, classes: tuple[str, ...]) -> ImageFiles:
+    def files(self, members: Members, classes: tuple[str, ...]) -> ImageFiles:
         """The images with their outputs, in order."""
-        found = _in_order(found)
+        members = _in_order(members)
         count = len(self._own.names) if self._own is not None else len(classes)
-        for shard, entry in (found[0], found[-1]):
+        for shard, entry in (members[0], members[-1]):
             if not 0 <= entry.label < count:
                 msg = (
                     f"the label {entry.label} of {shard}/{entry.name} is out of range: there are {count} classes, 0 to "
                     f"{count - 1}" + (f" ({self._own.origin})" if self._own is not None else "")
                 )
                 raise DataError(msg)
-        outputs = {label: self._output(label) for label in {entry.label for _, entry in found}}
-        texts = {shard: str(shard) for shard, _ in found}
+        outputs = {label: self._output(label) for label in {entry.label for _, entry in members}}
+        texts = {shard: str(shard) for shard, _ in members}
         return ImageFiles(
-            tuple(f"{texts[shard]}/{entry.name}" for shard, entry in found),
-            tuple(outputs[entry.label] for _, entry in found),
+            tuple(f"{texts[shard]}/{entry.name}" for shard, entry in members),
+            tuple(outputs[entry.label] for _, entry in members),
             classes,
-            tuple(Span(texts[shard], entry.offset, entry.size) for shard, entry in found),
+            tuple(Span(texts[shard], entry.offset, entry.size) for shard, entry in members),
         )
 
     def _output(self, label: int) -> int:
@@ -231,9 +231,9 @@ class _Labels:
         return self._order.number(name, f"the class {name!r} of {self._own.origin}")
 
 
-def _refuse_empty_classes(root: str | Path, found: Found, classes: tuple[str, ...]) -> None:
+def _refuse_empty_classes(root: str | Path, members: Members, classes: tuple[str, ...]) -> None:
     """Labels that count from 1 would otherwise pass, with an output that nothing belongs to."""
-    seen = {entry.label for _, entry in found}
+    seen = {entry.label for _, entry in members}
     missing = [name for label, name in enumerate(classes) if label not in seen]
     if missing:
         shown = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if missing[5:] else "")

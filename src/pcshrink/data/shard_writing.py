@@ -78,11 +78,11 @@ def parse_size(text: str) -> int:
         >>> parse_size("1.5GB")
         1500000000
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?B?)", text.strip().upper())
-    if found is None or found[2] not in _UNITS or float(found[1]) * _UNITS[found[2]] < 1:
+    parts = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?B?)", text.strip().upper())
+    if parts is None or parts[2] not in _UNITS or float(parts[1]) * _UNITS[parts[2]] < 1:
         msg = f"a size is a number of bytes such as 1GB or 500MB, got {text!r}"
         raise ConfigError(msg)
-    return int(float(found[1]) * _UNITS[found[2]])
+    return int(float(parts[1]) * _UNITS[parts[2]])
 
 
 def _refuse_existing(out: Path) -> None:

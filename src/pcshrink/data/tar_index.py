@@ -183,7 +183,7 @@ def _label(shard: Path, archive: tarfile.TarFile, member: tarfile.TarInfo, field
     return None if stated is None else int(stated)
 
 
-def _described(content: Any) -> Any:
+def _described(content: object) -> Any:
     """The label in a JSON object; the first field of those in use."""
     fields = [content[name] for name in _LABEL_FIELDS if name in content] if isinstance(content, dict) else []
     return fields[0] if fields else None

@@ -16,7 +16,7 @@ LITTLE_SPACE_GIB = 2.0
 def examine() -> dict[str, Any]:
     """Look at everything; takes some seconds, since kernels are tried in processes of their own."""
     facts, trouble = torch_facts()
-    found: dict[str, Any] = {
+    state: dict[str, Any] = {
         "pcshrink": version("pcshrink") or "not installed",
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "machine": machine(),
@@ -26,60 +26,60 @@ def examine() -> dict[str, Any]:
         "runtimes": {} if trouble else runtimes(),
         "extras": extras(),
     }
-    return found | {"problems": problems(found, trouble), "advice": advice(found)}
+    return state | {"problems": problems(state, trouble), "advice": advice(state)}
 
 
-def problems(found: dict[str, Any], torch_trouble: str) -> list[str]:
+def problems(state: dict[str, Any], torch_trouble: str) -> list[str]:
     """What keeps pcshrink from working, each with what to do."""
-    wrong = [f"{name} is missing; pip install {name}" for name, number in found["packages"].items() if number is None]
+    wrong = [f"{name} is missing; pip install {name}" for name, number in state["packages"].items() if number is None]
     if torch_trouble:
         wrong.append(f"torch cannot be used: {torch_trouble}")
-    trial = found["kernels"].get("float32", {"works": True})
+    trial = state["kernels"].get("float32", {"works": True})
     if not trial["works"]:
         wrong.append(f"float32 does not work here: {trial['trouble']}; {trial['remedy'] or 'install torch again'}")
-    number = found["torch"].get("torch", "")
+    number = state["torch"].get("torch", "")
     if number and tuple(int(part) for part in number.split(".")[:2]) < OLDEST_TORCH:
         wrong.append(f"torch {number} is too old; pip install 'torch>={OLDEST_TORCH[0]}.{OLDEST_TORCH[1]}'")
     return wrong
 
 
-def advice(found: dict[str, Any]) -> list[str]:
+def advice(state: dict[str, Any]) -> list[str]:
     """What is worth knowing although pcshrink works."""
     notes = []
-    trial = found["kernels"].get("bfloat16", {"works": True})
+    trial = state["kernels"].get("bfloat16", {"works": True})
     if not trial["works"]:
         notes.append(f"bfloat16 does not work here: {trial['trouble']}; {trial['remedy'] or 'train in float32'}")
     notes += [
         f"only {free} GiB of disk are free ({where})"
-        for where, free in found["machine"]["disk_free_gib"].items()
+        for where, free in state["machine"]["disk_free_gib"].items()
         if free is not None and free < LITTLE_SPACE_GIB
     ]
-    missing = {name: part["get_it"] for name, part in found["extras"].items() if part["get_it"]}
+    missing = {name: part["get_it"] for name, part in state["extras"].items() if part["get_it"]}
     return [*notes, *(f"optional part {name} is not complete: {command}" for name, command in missing.items())]
 
 
-def as_text(found: dict[str, Any]) -> str:
+def as_text(state: dict[str, Any]) -> str:
     """The examination for people, short enough for a bug report."""
-    host, torch = found["machine"], found["torch"]
+    host, torch = state["machine"], state["torch"]
     disks = ", ".join(f"{free} GiB ({where})" for where, free in host["disk_free_gib"].items())
     lines = [
-        f"pcshrink     {found['pcshrink']}, {found['python']}",
+        f"pcshrink     {state['pcshrink']}, {state['python']}",
         f"system       {host['system']}",
         f"processor    {host['processor']}, {host['cores']} cores usable, {host['memory_gib'] or '?'} GiB memory",
         f"announces    {', '.join(host['announces']) or 'nothing that this system lists'}",
         *(f"variable     {name}={value}" for name, value in host["variables"].items()),
         f"free disk    {disks}",
-        f"packages     {', '.join(f'{name} {number}' for name, number in found['packages'].items())}",
+        f"packages     {', '.join(f'{name} {number}' for name, number in state['packages'].items())}",
     ]
     if torch:
         lines.append(f"torch        {torch['torch']}, {torch['threads']} threads, {torch['vectors']} vectors")
         lines.append(f"devices      {', '.join(['CPU', *torch['gpus']])}")
-    lines += [f"{dtype:<12} {_kernel(trial)}" for dtype, trial in found["kernels"].items()]
-    lines += [f"runtime      {name}: {trouble or 'ready'}" for name, trouble in found["runtimes"].items()]
-    lines += [f"extra        {name}: {_extra(part)}" for name, part in found["extras"].items()]
+    lines += [f"{dtype:<12} {_kernel(trial)}" for dtype, trial in state["kernels"].items()]
+    lines += [f"runtime      {name}: {trouble or 'ready'}" for name, trouble in state["runtimes"].items()]
+    lines += [f"extra        {name}: {_extra(part)}" for name, part in state["extras"].items()]
     for kind in ("problems", "advice"):
-        lines += ["", f"{kind}:", *(f"- {line}" for line in found[kind])] if found[kind] else []
-    return "\n".join([*lines, "", "All is well." if not found["problems"] else "pcshrink cannot work like this."])
+        lines += ["", f"{kind}:", *(f"- {line}" for line in state[kind])] if state[kind] else []
+    return "\n".join([*lines, "", "All is well." if not state["problems"] else "pcshrink cannot work like this."])
 
 
 def _kernel(trial: dict[str, Any]) -> str:

@@ -22,26 +22,26 @@ def needed() -> dict[str, str | None]:
 
 def extras() -> dict[str, dict[str, Any]]:
     """Each optional part: its packages with their versions, and the command where one is missing."""
-    found = {}
+    known = {}
     for extra, libraries in EXTRAS.items():
         versions = {PACKAGE_OF.get(name, name): version(PACKAGE_OF.get(name, name)) for name in libraries}
         lacking = [name for name in libraries if find_spec(name) is None]
-        found[extra] = {"packages": versions, "get_it": install_hint(lacking[0]).replace("`", "") if lacking else ""}
-    return found
+        known[extra] = {"packages": versions, "get_it": install_hint(lacking[0]).replace("`", "") if lacking else ""}
+    return known
 
 
 def runtimes() -> dict[str, str]:
     """Each place where models run: empty if it works here, else what is missing."""
     from pcshrink.runtime.registry import RUNTIMES
 
-    found = {}
+    known = {}
     for name in RUNTIMES:
         try:
             RUNTIMES.get(name).check()
-            found[name] = ""
+            known[name] = ""
         except (ConfigError, ImportError) as error:
-            found[name] = str(error)
-    return found
+            known[name] = str(error)
+    return known
 
 
 def version(package: str) -> str | None:

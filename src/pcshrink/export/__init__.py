@@ -5,8 +5,9 @@ Writing only: what runs models is in ``runtime``. Nothing heavy is imported unti
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pcshrink.common.lazy import lazy_names
 
 if TYPE_CHECKING:
     from pcshrink.export.agree import ExportReport
@@ -26,10 +27,4 @@ _HOMES = {
     "export_pt2": "pt2",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first asked for."""
-    if name not in _HOMES:
-        message = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(message)
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = lazy_names(__name__, _HOMES)

@@ -70,10 +70,10 @@ def prepare(model: nn.Module, example_input: Any, batch: Batch) -> tuple[nn.Modu
     return ready, example_input, error
 
 
-def resize(example_input: Any, count: int) -> Any:
+def resize(example_input: object, count: int) -> Any:
     """The same example with another number of samples."""
 
-    def one(leaf: Any) -> Any:
+    def one(leaf: object) -> Any:
         if not isinstance(leaf, Tensor) or not leaf.ndim:
             return leaf
         times = -(-count // len(leaf))
@@ -82,11 +82,11 @@ def resize(example_input: Any, count: int) -> Any:
     return tree_map(one, example_input)
 
 
-def draw(example_input: Any, seed: int) -> Any:
+def draw(example_input: object, seed: int) -> Any:
     """Random inputs like the example: floats of its mean and spread, whole numbers of its range."""
     generator = torch.Generator().manual_seed(seed)
 
-    def one(leaf: Any) -> Any:
+    def one(leaf: object) -> Any:
         if not isinstance(leaf, Tensor):
             return leaf
         if leaf.is_floating_point():
@@ -103,7 +103,7 @@ def draw(example_input: Any, seed: int) -> Any:
 
 
 def agree(
-    model: nn.Module, other: Callable[[list[Tensor]], list[Tensor]], example_input: Any, batch: Batch
+    model: nn.Module, other: Callable[[list[Tensor]], list[Tensor]], example_input: object, batch: Batch
 ) -> tuple[int, float, float]:
     """Compare an exported model with its origin on 256 random inputs.
 

@@ -18,7 +18,7 @@ TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
-def fold_norms(model: nn.Module, example_input: Any) -> tuple[nn.Module, float]:
+def fold_norms(model: nn.Module, example_input: object) -> tuple[nn.Module, float]:
     """Give a copy in which every norm that directly follows a layer is part of that layer's weights.
 
     Only norms whose input is the output of one convolution or linear layer, used nowhere else, are folded; a

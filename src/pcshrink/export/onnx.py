@@ -6,7 +6,6 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
@@ -25,7 +24,7 @@ METADATA = "pcshrink.preprocessing"
 
 def export_onnx(
     model: nn.Module,
-    example_input: Any,
+    example_input: object,
     path: str | Path,
     *,
     batch: Batch = None,

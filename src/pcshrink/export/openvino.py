@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
@@ -23,7 +22,7 @@ from pcshrink.runtime.optional import require
 
 def export_openvino(
     model: nn.Module,
-    example_input: Any,
+    example_input: object,
     path: str | Path,
     *,
     batch: Batch = None,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +20,7 @@ from pcshrink.graph.model import call_arguments, tensors, unwrap
 
 def export_pt2(
     model: nn.Module,
-    example_input: Any,
+    example_input: object,
     path: str | Path,
     *,
     batch: Batch = None,
@@ -66,7 +65,7 @@ def export_pt2(
 class _Runner:
     """Calls a module with the tensors of an example put back in their places."""
 
-    def __init__(self, module: nn.Module, example_input: Any) -> None:
+    def __init__(self, module: nn.Module, example_input: object) -> None:
         self.module, self.example = module, example_input
 
     @torch.no_grad()

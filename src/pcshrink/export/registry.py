@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pcshrink.common.registry import Registry
-from pcshrink.errors import ConfigError
+from pcshrink.common.registry import Registry, entry_of
 
 if TYPE_CHECKING:
     from pcshrink.export.agree import ExportReport
@@ -33,21 +32,21 @@ class ExportFormat:
     description: str = ""
 
     @classmethod
-    def of(cls, name: str, thing: Any) -> ExportFormat:
+    def of(cls, name: str, thing: object) -> ExportFormat:
         """A format as it is, or one made of a ``write`` function, with the name as its suffix.
 
         Raises:
             ConfigError: It is neither.
         """
-        if isinstance(thing, ExportFormat):
-            return thing
-        if not callable(thing):
-            message = (
-                f"the export format {name!r} must be an ExportFormat or a function (model, example_input, path, *, "
-                f"batch) -> ExportReport, got {type(thing).__name__}"
-            )
-            raise ConfigError(message)
-        return cls(name=name, write=thing, suffix=f".{name.rpartition(':')[2]}")
+        suffix = f".{name.rpartition(':')[2]}"
+        form = "(model, example_input, path, *, batch) -> ExportReport"
+        return entry_of(
+            cls,
+            f"export format {name!r}",
+            thing,
+            form=form,
+            make=lambda write: cls(name=name, write=write, suffix=suffix),
+        )
 
 
 EXPORT_FORMATS = Registry(

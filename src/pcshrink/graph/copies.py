@@ -66,7 +66,7 @@ def _is_plain(kind: type[nn.Module]) -> bool:
     )
 
 
-def _attributes(state: dict[str, Any], memo: Memo) -> dict[str, Any]:
+def _attributes(state: dict[str, object], memo: Memo) -> dict[str, Any]:
     """Most attributes of modules are numbers and empty dictionaries."""
     copied: dict[str, Any] = {}
     for name, value in state.items():

@@ -105,7 +105,7 @@ def weight_hooks(module: nn.Module) -> list[WeightNorm | SpectralNorm]:
     return [hook for hook in module._forward_pre_hooks.values() if isinstance(hook, (WeightNorm, SpectralNorm))]
 
 
-def _is_ours(hook: Any) -> bool:
+def _is_ours(hook: object) -> bool:
     """Hooks of gates and recorders read or scale the input and never touch the weights."""
     source = getattr(hook, "__module__", None) or type(hook).__module__
     return str(source).startswith("pcshrink.")

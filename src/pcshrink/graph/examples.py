@@ -14,7 +14,7 @@ from pcshrink.graph.model import evaluation, run, tensors
 STEP = 32  # most networks halve their maps up to five times, so other sizes are multiples of this
 
 
-def examples_of(model: nn.Module, example_input: Any) -> list[Any]:
+def examples_of(model: nn.Module, example_input: object) -> list[Any]:
     """The single examples in what a user passes.
 
     A list holds several examples, each a tensor, a tuple of positional or a dict of keyword arguments; everything
@@ -33,7 +33,7 @@ def examples_of(model: nn.Module, example_input: Any) -> list[Any]:
     return example_input
 
 
-def check_runs(model: nn.Module, example_input: Any) -> None:
+def check_runs(model: nn.Module, example_input: object) -> None:
     """Make sure that a model runs on an example input.
 
     Raises:
@@ -60,23 +60,23 @@ def _takes_list(model: nn.Module, items: list[Tensor]) -> bool:
     return True
 
 
-def others_like(example_input: Any) -> list[Any]:
+def others_like(example_input: object) -> list[Any]:
     """Inputs of another size and batch, then only of another batch, that a model may or may not take."""
-    found = tensors(example_input)
-    if not found or found[0].ndim == 0:
+    inputs = tensors(example_input)
+    if not inputs or inputs[0].ndim == 0:
         return []
-    batch = found[0].shape[0]
+    batch = inputs[0].shape[0]
     regrouped = tree_map(lambda leaf: _other_batch(leaf, batch), example_input)
     return [tree_map(_other_size, regrouped), regrouped]
 
 
-def _other_batch(leaf: Any, batch: int) -> Any:
+def _other_batch(leaf: object, batch: int) -> Any:
     if not isinstance(leaf, Tensor) or leaf.ndim == 0 or leaf.shape[0] != batch:
         return leaf
     return leaf[:1] if batch > 1 else torch.cat([leaf, leaf])
 
 
-def _other_size(leaf: Any) -> Any:
+def _other_size(leaf: object) -> Any:
     """Half of every length beyond batch and channels; twice for small pictures.
 
     Numbers of words only get fewer: an index beyond a table would end a whole CUDA process.

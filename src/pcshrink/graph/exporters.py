@@ -30,7 +30,7 @@ OUTPUT = "output"  # what the first output is called in an ONNX file
 
 def write_onnx(
     model: nn.Module,
-    example: Any,
+    example: object,
     path: Path,
     *,
     exporters: Sequence[str],
@@ -67,7 +67,7 @@ def write_onnx(
     raise VerificationError(message)
 
 
-def write_dynamo(model: nn.Module, example: Any, path: Path, dynamic: bool) -> None:
+def write_dynamo(model: nn.Module, example: object, path: Path, dynamic: bool) -> None:
     """Torch's current exporter."""
     args, kwargs = call_arguments(example)
     torch.onnx.export(
@@ -77,7 +77,7 @@ def write_dynamo(model: nn.Module, example: Any, path: Path, dynamic: bool) -> N
     )  # fmt: skip
 
 
-def write_legacy(model: nn.Module, example: Any, path: Path, dynamic: bool) -> None:
+def write_legacy(model: nn.Module, example: object, path: Path, dynamic: bool) -> None:
     """The older exporter, which traces; much quicker."""
     args, kwargs = call_arguments(example)
     names = input_names(example)
@@ -87,7 +87,7 @@ def write_legacy(model: nn.Module, example: Any, path: Path, dynamic: bool) -> N
     )  # fmt: skip
 
 
-def input_names(example: Any) -> list[str]:
+def input_names(example: object) -> list[str]:
     """What the inputs are called in an ONNX file."""
     count = len(tensors(example))
     return ["input"] if count == 1 else [f"input_{number}" for number in range(count)]
@@ -96,12 +96,12 @@ def input_names(example: Any) -> list[str]:
 EXPORTERS: dict[str, Exporter] = {"dynamo": write_dynamo, "legacy": write_legacy}
 
 
-def dynamic_shapes(example_input: Any) -> Any:
+def dynamic_shapes(example_input: object) -> Any:
     """The first axis of every tensor of an example, marked as the batch."""
     args, kwargs = call_arguments(example_input)
     batch = torch.export.Dim("batch", min=1, max=1 << 16)
 
-    def one(leaf: Any) -> Any:
+    def one(leaf: object) -> Any:
         return {0: batch} if isinstance(leaf, Tensor) and leaf.ndim else None
 
     if kwargs:

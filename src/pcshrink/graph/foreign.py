@@ -41,11 +41,11 @@ def check_ordinary(model: nn.Module) -> None:
 
 def scripted_parts(model: nn.Module) -> list[str]:
     """The names of the outermost scripted or traced modules."""
-    found: list[str] = []
+    scripted: list[str] = []
     for name, module in named_modules(model):
-        if isinstance(module, torch.jit.ScriptModule) and not is_inside(name, found):
-            found.append(name)
-    return found
+        if isinstance(module, torch.jit.ScriptModule) and not is_inside(name, scripted):
+            scripted.append(name)
+    return scripted
 
 
 def is_inside(name: str, parts: list[str]) -> bool:
@@ -74,11 +74,11 @@ def _has_strange_hooks(module: nn.Module) -> bool:
     return any(id(hook) not in known and not _is_ours(hook) for hook in hooks)
 
 
-def _is_ours(hook: Any) -> bool:
+def _is_ours(hook: object) -> bool:
     return str(getattr(hook, "__module__", None) or type(hook).__module__).startswith("pcshrink.")
 
 
-def check_copies(model: nn.Module, example_input: Any) -> None:
+def check_copies(model: nn.Module, example_input: object) -> None:
     """Make sure that a copy of a hooked model computes by itself what the model does.
 
     A hook that is a closure is shared by model and copy: what it keeps for a later layer goes to the model only.
@@ -113,7 +113,7 @@ def check_copies(model: nn.Module, example_input: Any) -> None:
         raise TraceError(message)
 
 
-def _changed(leaf: Any) -> Any:
+def _changed(leaf: object) -> Any:
     """Another input of the same shape."""
     if not isinstance(leaf, Tensor) or leaf.ndim == 0:
         return leaf

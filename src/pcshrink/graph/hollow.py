@@ -69,7 +69,7 @@ class Hollow(TorchFunctionMode):
     def _is_skipped(self, tensors: Any) -> bool:
         return any(isinstance(t, Tensor) and _memory(t) in self.skipped for t in tensors)
 
-    def _writes_own(self, args: tuple[Any, ...]) -> bool:
+    def _writes_own(self, args: tuple[object, ...]) -> bool:
         return any(isinstance(t, Tensor) and _memory(t) in self.own for t in args[:1])
 
     def _stop(self) -> None:
@@ -115,7 +115,7 @@ def _product(left: Tensor, right: Tensor) -> Tensor | None:
     return left.new_zeros(*left.shape[:-1], right.shape[-1]) if _alike(left, right) else None
 
 
-def _sum_and_product(bias: Tensor, left: Tensor, right: Tensor, **factors: Any) -> Tensor | None:
+def _sum_and_product(bias: Tensor, left: Tensor, right: Tensor, **factors: object) -> Tensor | None:
     if bias.shape != right.shape[-1:] or not _alike(bias, left):
         return None
     return _product(left, right)

@@ -15,7 +15,7 @@ from pcshrink.errors import ConfigError
 CONV1D = "transformers.pytorch_utils.Conv1D"
 
 
-def call_arguments(example_input: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def call_arguments(example_input: object) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Turn what a user passes as ``example_input`` into positional and keyword arguments."""
     if isinstance(example_input, dict):
         return (), dict(example_input)
@@ -24,7 +24,7 @@ def call_arguments(example_input: Any) -> tuple[tuple[Any, ...], dict[str, Any]]
     return (example_input,), {}
 
 
-def run(model: nn.Module, example_input: Any) -> Any:
+def run(model: nn.Module, example_input: object) -> Any:
     """Call ``model`` on an example input of any accepted form."""
     args, kwargs = call_arguments(example_input)
     return model(*args, **kwargs)
@@ -64,7 +64,7 @@ def named_modules(model: nn.Module, *, every_name: bool = False) -> list[tuple[s
         model: Any module.
         every_name: A module that is held in several places is listed under each of its names, not under the first.
     """
-    found: list[tuple[str, nn.Module]] = []
+    modules: list[tuple[str, nn.Module]] = []
     seen: set[int] = set()
     waiting = [("", model)]
     while waiting:
@@ -72,25 +72,25 @@ def named_modules(model: nn.Module, *, every_name: bool = False) -> list[tuple[s
         if id(module) in seen and not every_name:
             continue
         seen.add(id(module))
-        found.append((name, module))
+        modules.append((name, module))
         prefix = f"{name}." if name else ""
         children = [(prefix + key, child) for key, child in module._modules.items() if child is not None]
         waiting += reversed(children)
-    return found
+    return modules
 
 
 def named_tensors(model: nn.Module, *, every_name: bool = False) -> dict[str, Tensor]:
     """All parameters, then all buffers; each under its first name, or under every one."""
     modules = named_modules(model, every_name=every_name)
-    found: dict[str, Tensor] = {}
+    named: dict[str, Tensor] = {}
     for table in ("_parameters", "_buffers"):
         seen: set[int] = set()
         for name, module in modules:
             for key, tensor in getattr(module, table).items():
                 if tensor is not None and (every_name or id(tensor) not in seen):
                     seen.add(id(tensor))
-                    found[f"{name}.{key}" if name else key] = tensor
-    return found
+                    named[f"{name}.{key}" if name else key] = tensor
+    return named
 
 
 @contextlib.contextmanager
@@ -124,7 +124,7 @@ def first_line(error: BaseException) -> str:
     return str(error).strip().split("\n", 1)[0].rstrip(".:")
 
 
-def tensors(tree: Any) -> list[Tensor]:
+def tensors(tree: object) -> list[Tensor]:
     """All tensors in a nested structure of lists, tuples, dicts and model-output classes."""
     leaves: list[Tensor] = []
     for leaf in tree_iter(tree):
@@ -135,10 +135,10 @@ def tensors(tree: Any) -> list[Tensor]:
     return leaves
 
 
-def describe(example_input: Any) -> str:
+def describe(example_input: object) -> str:
     """Shapes and types of an example input, for messages."""
 
-    def one(leaf: Any) -> Any:
+    def one(leaf: object) -> Any:
         if isinstance(leaf, Tensor):
             return f"{str(leaf.dtype).removeprefix('torch.')}{tuple(leaf.shape)}"
         return type(leaf).__name__

@@ -57,7 +57,7 @@ def operands(op: Op) -> list[Tensor]:
     return operands_of(op.args, op.kwargs)
 
 
-def operands_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+def operands_of(args: tuple[object, ...], kwargs: dict[str, object]) -> list[Tensor]:
     """All tensors among arguments, lists of tensors included."""
     given: list[Tensor] = []
     for arg in (*args, *kwargs.values()):
@@ -89,7 +89,7 @@ class _Recorder(TorchDispatchMode):
         self.stack: list[str] = [""]
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self, func: object, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         out = self.compute(func, args, kwargs)
@@ -97,13 +97,13 @@ class _Recorder(TorchDispatchMode):
         return out
 
     def before(self, name: str) -> Callable[..., None]:
-        def hook(module: nn.Module, args: tuple[Any, ...]) -> None:
+        def hook(module: nn.Module, args: tuple[object, ...]) -> None:
             self.graph.add(Op(None, (), {}, None, name, hooks=True))
 
         return hook
 
     def enter(self, name: str) -> Callable[..., None]:
-        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        def hook(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
             computed = {h.name: getattr(module, h.name) for h in weight_hooks(module)}
             self.graph.called.add(name)
             self.stack.append(name)
@@ -112,7 +112,7 @@ class _Recorder(TorchDispatchMode):
         return hook
 
     def leave(self, name: str) -> Callable[..., None]:
-        def hook(module: nn.Module, args: tuple[Any, ...], out: Any) -> None:
+        def hook(module: nn.Module, args: tuple[object, ...], out: object) -> None:
             self.graph.add(Op(None, args, {}, out, name, leaving=True))
             if self.stack[-1] == name:
                 self.stack.pop()
@@ -127,7 +127,7 @@ def compute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def record(
     model: nn.Module,
-    example_input: Any,
+    example_input: object,
     *,
     training: bool = False,
     into: Graph | None = None,

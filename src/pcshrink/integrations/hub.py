@@ -41,7 +41,7 @@ class HubNetwork(nn.Module, ModelHubMixin, library_name="pcshrink", tags=["pcshr
             None  # else the mixin writes these arguments, a path of this machine, beside the network
         )
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: object, **kwargs: object) -> Any:
         """What the network computes."""
         return self.network(*args, **kwargs)
 
@@ -57,7 +57,7 @@ class HubNetwork(nn.Module, ModelHubMixin, library_name="pcshrink", tags=["pcshr
             if source.parent.resolve() != Path(save_directory).resolve():
                 shutil.copy2(source, Path(save_directory) / source.name)
 
-    def generate_model_card(self, *args: Any, **kwargs: Any) -> ModelCard:
+    def generate_model_card(self, *args: object, **kwargs: object) -> ModelCard:
         """What the hub shows: what the network is, what was measured, how to load it."""
         return ModelCard(model_card(self.saved))
 

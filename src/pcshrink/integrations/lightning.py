@@ -49,7 +49,7 @@ class ShrinkCallback(Callback):
             )
             raise SalienceError(message) from error
 
-    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: object) -> None:
         """Step where the optimizer has stepped; with accumulation that is not after every batch."""
         if trainer.global_step != self._steps_seen:
             self._steps_seen = trainer.global_step

@@ -30,7 +30,7 @@ class ShrinkCallback(TrainerCallback):
         self._hook: Any = None
         self._added = False
 
-    def on_train_begin(self, *_: Any, **__: Any) -> None:
+    def on_train_begin(self, *_: object, **__: object) -> None:
         """Watch what the model gives."""
         self._hook = self.shrinker.model.register_forward_hook(self._add)
 
@@ -41,7 +41,7 @@ class ShrinkCallback(TrainerCallback):
             self._added = True
         return output
 
-    def on_step_end(self, *_: Any, **__: Any) -> None:
+    def on_step_end(self, *_: object, **__: object) -> None:
         """Take the batch into account.
 
         Raises:
@@ -56,7 +56,7 @@ class ShrinkCallback(TrainerCallback):
         self._added = False
         self.shrinker.step()
 
-    def on_train_end(self, *_: Any, **__: Any) -> None:
+    def on_train_end(self, *_: object, **__: object) -> None:
         """Leave the model alone again."""
         if self._hook is not None:
             self._hook.remove()

@@ -7,7 +7,7 @@ products inside attention, layers called twice. See ``docs/metrics.md`` for both
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import get_args
 
 from torch import Tensor, nn
 
@@ -22,7 +22,7 @@ KINDS = ("conv", "linear", "matmul", "recurrent", "norm", "activation", "pool", 
 
 
 def profile(
-    model: nn.Module, example_input: Any, convention: Convention = "layers", *, batch_size: int | None = None
+    model: nn.Module, example_input: object, convention: Convention = "layers", *, batch_size: int | None = None
 ) -> Profile:
     """Count what one sample costs; the model is left exactly as it was.
 
@@ -70,7 +70,7 @@ def profile(
     )
 
 
-def _batch_size(graph: Graph, example_input: Any) -> int:
+def _batch_size(graph: Graph, example_input: object) -> int:
     """Samples in the example; one where the first convolution shows that the input has no batch axis."""
     first = example_input
     while isinstance(first, (tuple, dict)) and first:

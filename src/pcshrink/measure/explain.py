@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from torch import nn
 
@@ -46,7 +45,7 @@ class LayerChange:
 
 
 def explain(
-    before: nn.Module, after: nn.Module, example_input: Any, table: LayerTable | None = None
+    before: nn.Module, after: nn.Module, example_input: object, table: LayerTable | None = None
 ) -> list[LayerChange]:
     """Time every layer of both models by itself, those that lost the most time first.
 
@@ -64,7 +63,7 @@ def explain(
     return sorted(changes, key=lambda change: -change.lost_ms)
 
 
-def _bare_layers(model: nn.Module, example_input: Any) -> dict[str, list[Layer]]:
+def _bare_layers(model: nn.Module, example_input: object) -> dict[str, list[Layer]]:
     bare = copy.deepcopy(unwrap(model))
     remove_gates_(bare)
     return layers_of(bare, example_input)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from torch import nn
 
@@ -81,7 +80,7 @@ class Comparison:
 
 def latency(
     model: nn.Module,
-    example_input: Any,
+    example_input: object,
     runtime: RuntimeLike = "eager",
     *,
     threads: int | None = None,
@@ -112,7 +111,7 @@ def latency(
 
 def compare(
     models: Mapping[str, nn.Module],
-    example_input: Any,
+    example_input: object,
     runtime: RuntimeLike = "eager",
     *,
     threads: int | None = None,

@@ -59,7 +59,7 @@ class Layer:
         return made
 
 
-def layers_of(model: nn.Module, example_input: Any) -> dict[str, list[Layer]]:
+def layers_of(model: nn.Module, example_input: object) -> dict[str, list[Layer]]:
     """The convolutions and linear layers of a model by name, once for each time they are called.
 
     Args:
@@ -86,12 +86,12 @@ def _narrow(layer: Layer, name: str, plan: PrunePlan) -> Layer:
     return replace(layer, input_shape=shape, width_in=width_in, width_out=width_out, groups=groups)
 
 
-def input_shapes(model: nn.Module, example_input: Any) -> dict[str, list[tuple[int, ...]]]:
+def input_shapes(model: nn.Module, example_input: object) -> dict[str, list[tuple[int, ...]]]:
     """The shapes that every convolution and linear layer is fed, in the order of their first calls."""
     seen: dict[str, list[tuple[int, ...]]] = {}
 
     def watch(name: str) -> Any:
-        def hook(_module: nn.Module, args: tuple[Any, ...]) -> None:
+        def hook(_module: nn.Module, args: tuple[object, ...]) -> None:
             if args and isinstance(args[0], Tensor):
                 seen.setdefault(name, []).append(tuple(args[0].shape))
 

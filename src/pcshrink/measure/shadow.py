@@ -84,7 +84,11 @@ class Shadow(TorchFunctionMode):
         return Call(call.name, call.madds, share.unflatten(0, (self.batch, -1)).mean(1))
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Callable[..., Any],
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
     ) -> Any:
         """Ones for what layers write; other operations as they are."""
         kwargs = kwargs or {}
@@ -101,10 +105,10 @@ class Shadow(TorchFunctionMode):
             return func(*_detached(args), **_detached(kwargs))
         return func(*args, **kwargs)
 
-    def _need(self, *read: Any) -> None:
+    def _need(self, *read: object) -> None:
         self.needed += [t.sum() for t in tensors(read) if t.requires_grad]
 
-    def _mix(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _mix(self, func: Callable[..., Any], args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         self._need(args, kwargs)
         return torch.ones_like(func(*_detached(args), **_detached(kwargs)))
 
@@ -130,5 +134,5 @@ class Shadow(TorchFunctionMode):
         return out * 1  # what follows may change it in place, which a leaf does not allow
 
 
-def _detached(tree: Any) -> Any:
+def _detached(tree: object) -> Any:
     return torch.utils._pytree.tree_map(lambda leaf: leaf.detach() if isinstance(leaf, Tensor) else leaf, tree)

@@ -153,7 +153,7 @@ class Method(Generic[C]):
         """Put layers as they were into the place of those that ``prepare`` made, to know what the network cost."""
         return model
 
-    def couple(self, model: nn.Module, example_input: Any) -> Coupling:
+    def couple(self, model: nn.Module, example_input: object) -> Coupling:
         """Find the groups, by default those that can be cut, proven.
 
         Raises:

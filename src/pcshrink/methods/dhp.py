@@ -78,7 +78,7 @@ class HyperPruning(Proximal[DHPConfig]):
         self._filters: dict[str, Filters] = {}
         self._idle: list[str] = []
 
-    def couple(self, model: nn.Module, example_input: Any) -> Coupling:
+    def couple(self, model: nn.Module, example_input: object) -> Coupling:
         """Find the groups; those that no plain convolution writes or reads stay whole.
 
         Raises:

@@ -30,7 +30,7 @@ class Dynamic(Method[C]):
 
     static: ClassVar[bool] = False
 
-    def couple(self, model: nn.Module, example_input: Any) -> Coupling:
+    def couple(self, model: nn.Module, example_input: object) -> Coupling:
         """Find out how layers hang together; nothing is cut, so nothing has to be proven or left out."""
         config = dataclasses.replace(self.config, include=(), exclude=(), prove=False)
         return discover(model, example_input, config, reads_input=False)

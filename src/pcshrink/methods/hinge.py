@@ -124,7 +124,7 @@ class Hinge(Proximal[HingeConfig]):
                 message = f"the pattern {pattern!r} matches no convolution; they are called {', '.join(names[:6])}, ..."
                 raise NoSitesError(message)
 
-    def couple(self, model: nn.Module, example_input: Any) -> Coupling:
+    def couple(self, model: nn.Module, example_input: object) -> Coupling:
         """The ranks are the groups; all other channels stay."""
         ranks = tuple(
             glob.escape(f"{name}.basis") for name, part in model.named_modules() if isinstance(part, Decomposed)

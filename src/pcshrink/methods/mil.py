@@ -76,8 +76,8 @@ class MILGate(ReadingGate, kind="mil"):
 
     def read(self, x: Tensor) -> Tensor:
         """What the branch makes of it; x itself need not be kept."""
-        found: Tensor = self(x)
-        return found
+        mask: Tensor = self(x)
+        return mask
 
     def factor(self, x: Tensor) -> Tensor:
         """The same for all channels of a position."""

@@ -43,7 +43,7 @@ class ReadingGate(Gate):
         return pool(x, self.spec.source_axis)
 
     def observe(
-        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         """Hook before the source layer."""
         if self.stand_in is None:

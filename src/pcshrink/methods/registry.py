@@ -41,7 +41,7 @@ GATES: dict[str, str] = {
 }
 
 
-def _entry(name: str, thing: Any) -> type[Method[Any]]:
+def _entry(name: str, thing: object) -> type[Method[Any]]:
     if not (isinstance(thing, type) and issubclass(thing, Method)):
         message = f"the method {name!r} must be a class derived from pcshrink.methods.base.Method, got {thing!r:.80}"
         raise ConfigError(message)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -92,7 +92,7 @@ class TorchPruning(Choosing[TorchPruningConfig]):
         """With a regulariser the choice is made at the end, without one at once."""
         return self.config.weight == 0
 
-    def couple(self, model: nn.Module, example_input: Any) -> Coupling:
+    def couple(self, model: nn.Module, example_input: object) -> Coupling:
         """Find the groups, and let the library find its own; those that it cannot score stay whole.
 
         Raises:

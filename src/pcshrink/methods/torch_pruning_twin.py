@@ -46,7 +46,9 @@ class Twin:
         ConfigError: Torch-Pruning is not installed, or does not understand the network.
     """
 
-    def __init__(self, model: nn.Module, coupling: Coupling, example_input: Any, importance: str, reg: float) -> None:
+    def __init__(
+        self, model: nn.Module, coupling: Coupling, example_input: object, importance: str, reg: float
+    ) -> None:
         self.tp = require("torch_pruning")
         self.network = copy.deepcopy(model)
         remove_gates_(self.network)
@@ -57,7 +59,7 @@ class Twin:
         self.pruner = self._pruner(coupling, examples_of(model, example_input)[0])
         self.groups = self._scored(coupling)
 
-    def _pruner(self, coupling: Coupling, example: Any) -> Any:
+    def _pruner(self, coupling: Coupling, example: object) -> Any:
         modules = dict(self.network.named_modules())
         whole = [modules[name] for name in coupling.refused if name in modules]
         pruner, importance = self.tp.pruner, self.tp.importance
@@ -87,7 +89,7 @@ class Twin:
         """For each of our groups those of theirs that start at a layer which writes some of its channels."""
         names = {module: name for name, module in self.network.named_modules()}
         ignored, roots = self.pruner.ignored_layers, self.pruner.root_module_types
-        found: dict[str, list[Scored]] = {group.name: [] for group in coupling.groups}
+        parts: dict[str, list[Scored]] = {group.name: [] for group in coupling.groups}
         numbers = {group.name: channel_numbers(coupling, group) for group in coupling.groups}
         for theirs in self.pruner.DG.get_all_groups(ignored_layers=ignored, root_module_types=roots):
             units = coupling.ledger.writers.get(names.get(theirs[0].dep.target.module, ""))
@@ -96,8 +98,8 @@ class Twin:
             for name, number in numbers.items():
                 own = number[coupling.root[units]]
                 if (own >= 0).any():
-                    found[name].append(Scored(theirs, torch.as_tensor(own)))
-        return found
+                    parts[name].append(Scored(theirs, torch.as_tensor(own)))
+        return parts
 
     def unscored(self, coupling: Coupling) -> dict[str, str]:
         """Groups that cannot be scored -> why."""
@@ -126,9 +128,9 @@ class Twin:
         self.follow()
         return {name: self._score(self.groups[name], width) for name, width in channels.items()}
 
-    def _score(self, found: list[Scored], width: int) -> Tensor:
+    def _score(self, parts: list[Scored], width: int) -> Tensor:
         total, count = torch.zeros(width), torch.zeros(width)
-        for each in found:
+        for each in parts:
             worth, mine = self.pruner.estimate_importance(each.theirs).float().cpu(), each.own >= 0
             total.index_add_(0, each.own[mine], worth[mine])
             count.index_add_(0, each.own[mine], torch.ones(int(mine.sum())))

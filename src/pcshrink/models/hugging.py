@@ -42,7 +42,7 @@ def classifier(
     pretrained: bool = False,
     num_classes: int | None = None,
     trust_remote_code: bool = False,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> nn.Module:
     """Make an image classifier.
 

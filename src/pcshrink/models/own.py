@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from torch import nn
 
@@ -37,7 +36,7 @@ def names() -> list[str]:
     return list(_BUILDERS)
 
 
-def build(name: str, **kwargs: Any) -> nn.Module:
+def build(name: str, **kwargs: object) -> nn.Module:
     """Make one of this package's networks, with fresh weights.
 
     Args:

@@ -18,7 +18,7 @@ SOURCES = ("pcshrink", "torchvision", "timm")
 FORMS = "pcshrink:NAME, torchvision:NAME, timm:NAME, transformers:NAME, package.module:callable or a bare NAME"
 
 
-def create(spec: str, *, pretrained: bool = False, **kwargs: Any) -> nn.Module:
+def create(spec: str, *, pretrained: bool = False, **kwargs: object) -> nn.Module:
     """Make the network a text describes.
 
     Args:
@@ -56,7 +56,7 @@ def create(spec: str, *, pretrained: bool = False, **kwargs: Any) -> nn.Module:
     return model
 
 
-def _fetched(spec: str, builder: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+def _fetched(spec: str, builder: Callable[..., Any], arguments: dict[str, object]) -> Any:
     """Make a model with its published weights; a network that cannot be reached is the user's to hear of, in a line."""
     try:
         return builder(**arguments)

@@ -79,11 +79,11 @@ class Search:
                 "allow a larger drop"
             )
         paired, share = best.shrunk.paired, best.shrunk.latency[0]
-        found = f"smallest network within {self.most:g} points: {share:.3f} of the latency, in {best.shrunk.folder}"
+        sentence = f"smallest network within {self.most:g} points: {share:.3f} of the latency, in {best.shrunk.folder}"
         if best.verdict(self.most) == "within":
-            return found
+            return sentence
         return (
-            f"{found}; but {paired.images} held-out images are too few to tell: the loss may be as large as "
+            f"{sentence}; but {paired.images} held-out images are too few to tell: the loss may be as large as "
             f"{paired.high:.2f} points"
         )
 

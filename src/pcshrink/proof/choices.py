@@ -46,7 +46,7 @@ def chooses(op: Op) -> bool:
     return op.func is not None and _is_choice(short_name(op.func), (op.args, op.kwargs), op.out)
 
 
-def _is_choice(name: str, args: Any, out: Any) -> bool:
+def _is_choice(name: str, args: object, out: object) -> bool:
     if name.removesuffix("_") not in ROUNDING:
         outs = out if isinstance(out, (list, tuple)) else (out,)
         if not any(_is_discrete(item) for item in outs) or any(part in name for part in INNOCENT):
@@ -54,7 +54,7 @@ def _is_choice(name: str, args: Any, out: Any) -> bool:
     return any(True for _ in _floating(args))
 
 
-def _is_discrete(item: Any) -> bool:
+def _is_discrete(item: object) -> bool:
     if isinstance(item, Tensor):
         return not item.is_floating_point() and not item.is_complex()
     return item is not None and not isinstance(item, (list, tuple))
@@ -133,7 +133,7 @@ class Imposing(TorchDispatchMode):
         ]
 
 
-def _copied(out: Any) -> Any:
+def _copied(out: object) -> Any:
     if isinstance(out, Tensor):
         return out.detach().clone()
     if isinstance(out, (list, tuple)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Literal
+from typing import Literal
 
 from torch import nn
 
@@ -18,7 +18,7 @@ from pcshrink.surgery.plan import PrunePlan
 
 
 def compact(
-    model: nn.Module, plan: PrunePlan, example_input: Any, gates: Literal["keep", "fold"] = "keep"
+    model: nn.Module, plan: PrunePlan, example_input: object, gates: Literal["keep", "fold"] = "keep"
 ) -> nn.Module:
     """Cut everything a plan removes out of a copy of the model.
 

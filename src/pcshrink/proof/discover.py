@@ -8,7 +8,6 @@ import logging
 import time
 import warnings
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from torch import nn
 
@@ -34,7 +33,7 @@ NOT_UNDERSTOOD = "could not be analysed"
 LAYERS = (nn.Linear, nn.modules.conv._ConvNd)
 
 
-def discover(model: nn.Module, example_input: Any, config: MethodConfig, *, reads_input: bool = True) -> Coupling:
+def discover(model: nn.Module, example_input: object, config: MethodConfig, *, reads_input: bool = True) -> Coupling:
     """The groups of a model that can shrink, proven unless the settings say otherwise.
 
     Args:
@@ -84,7 +83,7 @@ def _typed(model: nn.Module) -> Iterator[None]:
 
 
 def _couple(
-    model: nn.Module, examples: list[Any], config: MethodConfig, survey: Survey, *, reads_input: bool
+    model: nn.Module, examples: list[object], config: MethodConfig, survey: Survey, *, reads_input: bool
 ) -> tuple[Coupling, list[Path], bool]:
     """The groups, the operations that run on each example, and whether the model makes choices that may hide much."""
     excluded = excluded_layers(model, config)
@@ -106,7 +105,7 @@ def _couple(
     return conclude(walk, called, touched, excluded), paths, choosing
 
 
-def _follow_training(model: nn.Module, walk: Walk, example_input: Any) -> set[str]:
+def _follow_training(model: nn.Module, walk: Walk, example_input: object) -> set[str]:
     trial = duplicate(model)
     try:
         graph = record(trial, example_input, training=True)

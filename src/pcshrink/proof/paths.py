@@ -45,7 +45,7 @@ class _Trail(Graph):
             self.path.append(_step(op, self.names))
 
 
-def _path_on(survey: Survey, example_input: Any) -> Path | None:
+def _path_on(survey: Survey, example_input: object) -> Path | None:
     """What runs on an input; ``None`` where the model does not take it."""
     try:
         trail = survey.record(example_input, _Trail, on_copy=True)
@@ -55,7 +55,7 @@ def _path_on(survey: Survey, example_input: Any) -> Path | None:
 
 
 def unproven_paths(
-    survey: Survey, examples: list[Any], paths: list[Path], fails: Callable[[Any], str | None]
+    survey: Survey, examples: list[object], paths: list[Path], fails: Callable[[Any], str | None]
 ) -> list[str]:
     """What happens on other inputs where the code takes another path than on all examples, and the cut is not exact.
 

@@ -6,7 +6,6 @@ import functools
 import logging
 import time
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -30,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 def prove(
-    model: nn.Module, coupling: Coupling, examples: list[Any], paths: list[Path], survey: Survey, *, choosing: bool
+    model: nn.Module, coupling: Coupling, examples: list[object], paths: list[Path], survey: Survey, *, choosing: bool
 ) -> Coupling:
     """Try every group; those that fail are left out, with the reason.
 
@@ -67,7 +66,7 @@ def prove(
 class _Proof:
     """Tries cuts on a copy of a model in which no tensor is constant, so that every wrong cut shows."""
 
-    def __init__(self, model: nn.Module, coupling: Coupling, examples: list[Any], choosing: bool) -> None:
+    def __init__(self, model: nn.Module, coupling: Coupling, examples: list[object], choosing: bool) -> None:
         self.original, self.coupling, self.examples, self.choosing = model, coupling, examples, choosing
         self.model = _scattered(model)
         self.shapes = {n: tuple(t.shape) for n, t in named_tensors(model).items()}
@@ -148,7 +147,7 @@ class _Proof:
             log.info("proof: trial %d, %d groups at once, %.1f s", self.trials, len(groups), seconds)
         return None
 
-    def fails_on(self, groups: list[ChannelGroup], example_input: Any) -> str | None:
+    def fails_on(self, groups: list[ChannelGroup], example_input: object) -> str | None:
         """Why the cut of these groups is not exact on another input, or None."""
         try:
             self._compare(groups, [example_input])
@@ -158,7 +157,7 @@ class _Proof:
             return str(error)
         return None
 
-    def _compare(self, groups: list[ChannelGroup], examples: list[Any]) -> None:
+    def _compare(self, groups: list[ChannelGroup], examples: list[object]) -> None:
         plan = make_plan(self.coupling, self.shapes, self.gates, _keep_some(groups))
         around, who = functools.partial(masked, self.model, plan), ("the masked copy", "the compact copy")
         small = apply_plan(self.model, plan)
@@ -194,7 +193,7 @@ def _scattered(model: nn.Module) -> nn.Module:
     return trial
 
 
-def _check_repeats(model: nn.Module, example_input: Any) -> None:
+def _check_repeats(model: nn.Module, example_input: object) -> None:
     """A proof that fails means nothing if the model never gives the same output twice."""
     first, second = (outputs_of(model, example_input, "the model", users_own=True) for _ in range(2))
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from torch import nn
 
@@ -28,7 +28,7 @@ class Survey:
         self.hollow = not hooked_from_outside(model) and not scripted_parts(model)
         self._copies: list[nn.Module] = []  # held, since their tensors are known by their ids
 
-    def record(self, example_input: Any, kind: Callable[[nn.Module], G], *, on_copy: bool = False) -> G:
+    def record(self, example_input: object, kind: Callable[[nn.Module], G], *, on_copy: bool = False) -> G:
         """Run the model once and return what happened.
 
         Args:
@@ -46,7 +46,7 @@ class Survey:
         record(self.ran, example_input, into=recording)
         return recording
 
-    def _record_hollow(self, example_input: Any, kind: Callable[[nn.Module], G]) -> G | None:
+    def _record_hollow(self, example_input: object, kind: Callable[[nn.Module], G]) -> G | None:
         """``None`` where values are needed, or where zeros may be the reason of an error."""
         try:
             self.ran = self._copy()  # a new one each time: some models keep what they made of the input before

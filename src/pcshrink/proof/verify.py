@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +22,7 @@ ROUNDED = 1e-2  # up to here a difference in float32 is looked at again in float
 BEFORE_CHOICES = 100  # a sort or threshold may see small differences of large numbers, such as the widths of boxes
 
 
-def verify(model: nn.Module, small: nn.Module, example_input: Any) -> float:
+def verify(model: nn.Module, small: nn.Module, example_input: object) -> float:
     """Run both models in evaluation mode and return the largest relative difference of their outputs.
 
     Where float32 alone may be the reason of a difference, copies in float64 decide.
@@ -47,7 +46,7 @@ def verify(model: nn.Module, small: nn.Module, example_input: Any) -> float:
 def check(
     model: nn.Module,
     small: nn.Module,
-    example_input: Any,
+    example_input: object,
     who: tuple[str, str],
     around: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
     *,
@@ -100,7 +99,7 @@ def _may_be_rounding(expected: list[Tensor], got: list[Tensor]) -> bool:
 def _in_double(
     model: nn.Module,
     small: nn.Module,
-    example_input: Any,
+    example_input: object,
     who: tuple[str, str],
     around: Callable[[], contextlib.AbstractContextManager[None]],
 ) -> float | None:
@@ -121,7 +120,7 @@ def _check_finite(outputs: list[Tensor], wanted: bool) -> None:
         raise ArithmeticError
 
 
-def outputs_of(model: nn.Module, example_input: Any, who: str, *, users_own: bool = False) -> list[Tensor]:
+def outputs_of(model: nn.Module, example_input: object, who: str, *, users_own: bool = False) -> list[Tensor]:
     """All output tensors of an evaluation pass with a fixed random state.
 
     Args:

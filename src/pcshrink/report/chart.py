@@ -125,20 +125,20 @@ class Labels:
         """Put a name where there is room: right, left, a little lower or higher, further away."""
         at_x, at_y, wide = self.chart.at_x(x), self.chart.at_y(y), LETTER * len(words)
         steps = [sign * 15.0 * n for n in range(8) for sign in ((1, -1) if n else (1,))]
-        found = None
+        place = None
         for side, step in ((side, step) for gap in (9, 20) for step in steps for side in (gap, -gap)):
             start = at_x + side if side > 0 else at_x + side - wide
             area = (start, at_y + step - 8, start + wide, at_y + step + 8)
             if start < 0 or area[2] > WIDTH or area[1] < self.chart.top - 10 or area[3] > self.chart.bottom:
                 continue
             free = not any(_meet(area, other) for other in self.taken)
-            if free or found is None:
-                found = side, step, area
+            if free or place is None:
+                place = side, step, area
             if free:
                 break
-        if found is None:
+        if place is None:
             return  # longer than the picture is wide; the point's own title says it
-        side, step, area = found
+        side, step, area = place
         self.taken.append(area)
         anchor = "start" if side > 0 else "end"
         if abs(step) > 20:  # far from its point, so a line leads back

@@ -46,8 +46,8 @@ class Axis:
             return list(self.ticks)
         if self.log:
             return [(value, number(value)) for value in nice_log(self.low, self.high, most)]
-        found = nice(self.low, self.high, most)
-        return [(value, number(value)) for value in found if not self.whole or value == round(value)]
+        values = nice(self.low, self.high, most)
+        return [(value, number(value)) for value in values if not self.whole or value == round(value)]
 
     def share(self, value: float) -> float:
         """Where a value lies, from 0 to 1."""
@@ -72,11 +72,11 @@ def nice_log(low: float, high: float, most: int = 5) -> list[float]:
     """Round numbers between two numbers, evenly spread over their orders of magnitude."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for digits in ((1, 2, 5), (1, 3), (1,)):
-        found = [m * 10.0**d for d in decades for m in digits if low <= m * 10.0**d * (1 + 1e-9) <= high * (1 + 2e-9)]
-        if len(found) <= most + 1:
-            return [float(f"{value:.6g}") for value in found]
-    step = math.ceil(len(found) / most)
-    return [float(f"{value:.6g}") for value in found[::step]]
+        values = [m * 10.0**d for d in decades for m in digits if low <= m * 10.0**d * (1 + 1e-9) <= high * (1 + 2e-9)]
+        if len(values) <= most + 1:
+            return [float(f"{value:.6g}") for value in values]
+    step = math.ceil(len(values) / most)
+    return [float(f"{value:.6g}") for value in values[::step]]
 
 
 def span(label: str, values: Sequence[float], *, zero: bool = False, log: bool = False) -> Axis:

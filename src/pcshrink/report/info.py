@@ -24,26 +24,26 @@ def describe_folder(folder: str | Path) -> dict[str, Any]:
     """
     folder = Path(folder)
     home = folder if (folder / RECORD).is_file() else folder / "model"
-    found: dict[str, Any] = {"folder": str(folder)}
+    facts: dict[str, Any] = {"folder": str(folder)}
     if (folder / "recipe.yaml").is_file():
-        found["run"] = _run(folder)
+        facts["run"] = _run(folder)
     if (home / RECORD).is_file():
-        found["network"] = _network(read(home))
-    if len(found) == 1:
+        facts["network"] = _network(read(home))
+    if len(facts) == 1:
         message = f"{folder} holds neither a run (recipe.yaml) nor a saved network ({RECORD})"
         raise CheckpointError(message)
-    return found
+    return facts
 
 
-def info_text(found: dict[str, Any]) -> str:
+def info_text(facts: dict[str, Any]) -> str:
     """The same for people."""
     parts = []
     for title in ("run", "network"):
-        if title in found:
+        if title in facts:
             rows = [
-                [name.replace("_", " "), _shown(value)] for name, value in found[title].items() if value is not None
+                [name.replace("_", " "), _shown(value)] for name, value in facts[title].items() if value is not None
             ]
-            parts.append(f"{title} in {found['folder']}\n{text_table(rows, '<')}")
+            parts.append(f"{title} in {facts['folder']}\n{text_table(rows, '<')}")
     return "\n\n".join(parts)
 
 
@@ -116,7 +116,7 @@ def _network(saved: Artifact) -> dict[str, Any]:
     }
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} {item}" for key, item in value.items())
     if isinstance(value, (tuple, list)):

@@ -28,11 +28,11 @@ def times(runs: Sequence[Run]) -> Section:
         )
     if not timed:
         return section
-    longest = max(layer["before_ms"] for _, _, found in timed for layer in found["layers"])
+    longest = max(layer["before_ms"] for _, _, timing in timed for layer in timing["layers"])
     unit, scale = ("ms", 1.0) if longest >= 0.1 else ("µs", 1000.0)
     charts, rows = [], []
-    for place, run, found in timed:
-        slowest = sorted(found["layers"], key=lambda layer: -float(layer["before_ms"]))[:MOST_LAYERS]
+    for place, run, timing in timed:
+        slowest = sorted(timing["layers"], key=lambda layer: -float(layer["before_ms"]))[:MOST_LAYERS]
         lines = [
             Bar(name=layer["name"], before=layer["before_ms"], after=layer["after_ms"],
                 note=f"{scale * layer['before_ms']:.3g} → {scale * layer['after_ms']:.3g}")
@@ -40,9 +40,9 @@ def times(runs: Sequence[Run]) -> Section:
         ]  # fmt: skip
         alt = f"{unit} for each layer, {run.name}: " + "; ".join(f"{b.name} {b.note}" for b in lines) + "."
         charts.append((run.name, bars(alt, lines, longest, colour(place), ("layer", unit))))
-        rows += [[run.name, *_timed_row(layer)] for layer in found["layers"]]
-        section.text.append(_whole(run, found))
-        section.tables.append(_why(run, found))
+        rows += [[run.name, *_timed_row(layer)] for layer in timing["layers"]]
+        section.text.append(_whole(run, timing))
+        section.tables.append(_why(run, timing))
     section.figures.append(
         Figure(
             key="layer-times", title="Time of every layer, dense and compact", charts=charts,
@@ -53,21 +53,21 @@ def times(runs: Sequence[Run]) -> Section:
     return section
 
 
-def _timed_row(layer: dict[str, Any]) -> list[object]:
+def _timed_row(layer: dict[str, object]) -> list[object]:
     return [layer["name"], layer["before_ms"], layer["after_ms"], layer["madds_ratio"], layer["reason"]]
 
 
-def _whole(run: Run, found: dict[str, Any]) -> str:
-    ratio = found["ratio"]
+def _whole(run: Run, timing: dict[str, Any]) -> str:
+    ratio = timing["ratio"]
     return (
-        f"{run.name}, {found['runtime']}, one sample, {found['threads']} thread{'s' * (found['threads'] > 1)}: "
-        f"{found['dense_ms']:.2f} ms dense, {found['compact_ms']:.2f} ms compact, a ratio of {ratio['value']:.2f} "
+        f"{run.name}, {timing['runtime']}, one sample, {timing['threads']} thread{'s' * (timing['threads'] > 1)}: "
+        f"{timing['dense_ms']:.2f} ms dense, {timing['compact_ms']:.2f} ms compact, a ratio of {ratio['value']:.2f} "
         f"({ratio['low']:.2f} to {ratio['high']:.2f})."
     )
 
 
-def _why(run: Run, found: dict[str, Any]) -> Table:
-    lost = [layer for layer in found["layers"] if layer["reason"]][:MOST_LAYERS]
+def _why(run: Run, timing: dict[str, Any]) -> Table:
+    lost = [layer for layer in timing["layers"] if layer["reason"]][:MOST_LAYERS]
     rows = [
         [f"{layer['name']}\n{layer['reason']}", "{}×{} → {}×{}".format(*layer["before"], *layer["after"]),
          percent(layer["madds_ratio"]), percent(layer["after_ms"] / layer["before_ms"])]

@@ -8,13 +8,14 @@ import textwrap
 from typing import Any
 
 from pcshrink.common.docstrings import description_of, meanings_of
-from pcshrink.common.tables import text_table
+from pcshrink.common.tables import text_table, wrapped
 from pcshrink.config import MethodConfig
 from pcshrink.methods.base import Method
 from pcshrink.methods.registry import method_class, method_names
 
 INDENT = "  "
 WIDTH = 100
+COLUMNS = (13, 7, 18, 18, 24, 30)  # widths in the list of all methods: 120 with the gaps
 
 
 def list_methods() -> list[dict[str, Any]]:
@@ -54,7 +55,7 @@ def _facts(name: str, method: type[Method[Any]]) -> dict[str, Any]:
     }
 
 
-def _default(field: dataclasses.Field[Any]) -> Any:
+def _default(field: dataclasses.Field[object]) -> Any:
     if field.default is not dataclasses.MISSING:
         value = field.default
     else:
@@ -62,16 +63,17 @@ def _default(field: dataclasses.Field[Any]) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _word(value: Any) -> str:
+def _word(value: object) -> str:
     """A value as a recipe has it."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def methods_text(methods: list[dict[str, Any]]) -> str:
+def methods_text(methods: list[dict[str, object]]) -> str:
     """All methods for people."""
     head = ["method", "kind", "mask unit", "starts from", "budget set by", "reference"]
     keys = ["name", "kind", "unit", "starts_from", "budget_by", "reference"]
-    return text_table([[str(method[key]) or "-" for key in keys] for method in methods], "<", head=head)
+    rows = [[str(method[key]) or "-" for key in keys] for method in methods]
+    return text_table(wrapped(rows, COLUMNS), "<", head=head)
 
 
 def method_text(method: dict[str, Any]) -> str:

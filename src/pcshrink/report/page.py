@@ -66,7 +66,7 @@ def render(runs: Sequence[Run], *, refresh: int = 0) -> str:
     return fill("report.html", title=title, about=about, sections=sections(runs), refresh=refresh, footer=FOOTER)
 
 
-def fill(template: str, **values: Any) -> str:
+def fill(template: str, **values: object) -> str:
     """A template of this package with values put in; everything but pictures is escaped.
 
     Raises:
@@ -167,5 +167,7 @@ def write_page(path: Path, text: str) -> None:
         reason = cause.strerror if isinstance(cause, OSError) and cause.strerror else str(error)
         if isinstance(cause, (FileExistsError, NotADirectoryError)):
             reason = "its folder is a file"
+        if path.is_dir():
+            reason = "it is a folder"
         message = f"cannot write {path}: {reason}; choose another place with --out"
         raise CheckpointError(message) from error

@@ -47,8 +47,9 @@ class Run:
 
     @property
     def dense(self) -> dict[str, Any]:
-        """Costs and error of the uncompressed network."""
-        return dict(self.result.get("dense") or {})
+        """Costs and error of the uncompressed network, which is the final one of a plain run."""
+        plain = {"error": self.compact.get("error")} if self.method == "dense" else {}
+        return plain | dict(self.result.get("dense") or {})
 
     @property
     def compact(self) -> dict[str, Any]:
@@ -79,8 +80,8 @@ class Run:
     def images(self) -> int | None:
         """How many images the error was measured on."""
         recorded = self.history.facts.get("images", {}).get("eval") if self.history is not None else None
-        found = self.compact.get("images") or recorded or KNOWN_IMAGES.get(self.data)
-        return int(found) if found else None
+        number = self.compact.get("images") or recorded or KNOWN_IMAGES.get(self.data)
+        return int(number) if number else None
 
     @property
     def widths(self) -> dict[str, tuple[int, int]]:
@@ -93,13 +94,13 @@ class Run:
 
     def phases(self) -> list[tuple[str, int, int]]:
         """Name, first epoch and end of each phase."""
-        found, start = [], 0
+        spans, start = [], 0
         for phase in PHASES:
             length = int(self.recipe.get("epochs", {}).get(phase, 0))
             if length:
-                found.append((phase, start, start + length))
+                spans.append((phase, start, start + length))
             start += length
-        return found
+        return spans
 
     @property
     def cut_epoch(self) -> int | None:

@@ -62,15 +62,15 @@ def salience_figure(runs: Sequence[Run]) -> Figure | None:
     """One chart for each case and run; None where no salience was recorded."""
     charts, known = [], {}
     for run in runs:
-        found = traces(run.history) if run.history is not None else None
-        if found is None:
+        traced = traces(run.history) if run.history is not None else None
+        if traced is None:
             continue
-        known[run.name] = found
+        known[run.name] = traced
         for place, name in enumerate(CASES):
-            members = np.flatnonzero(found.case == place)
+            members = np.flatnonzero(traced.case == place)
             start = f"{run.name}: " if len(runs) > 1 else ""
-            heading = f"{start}{name}, {len(members)} of {len(found.names)} channels"
-            charts.append((heading, _chart(run, runs, found, members, place, heading)))
+            heading = f"{start}{name}, {len(members)} of {len(traced.names)} channels"
+            charts.append((heading, _chart(run, runs, traced, members, place, heading)))
     if not charts:
         return None
     return Figure(
@@ -84,14 +84,14 @@ def salience_figure(runs: Sequence[Run]) -> Figure | None:
 
 
 def _rows(known: Mapping[str, Traces]) -> Iterator[Sequence[object]]:
-    for name, found in known.items():
-        for i, (group, channel) in enumerate(found.names):
-            for epoch, value in zip(found.epochs.tolist(), found.salience[:, i].tolist(), strict=True):
-                yield name, group, channel, CASES[found.case[i]], epoch + 1, f"{value:.4g}"
+    for name, traced in known.items():
+        for i, (group, channel) in enumerate(traced.names):
+            for epoch, value in zip(traced.epochs.tolist(), traced.salience[:, i].tolist(), strict=True):
+                yield name, group, channel, CASES[traced.case[i]], epoch + 1, f"{value:.4g}"
 
 
-def _chart(run: Run, runs: Sequence[Run], found: Traces, members: NDArray[np.intp], place: int, heading: str) -> str:
-    values, epochs = found.salience[:, members], (found.epochs + 1).tolist()
+def _chart(run: Run, runs: Sequence[Run], traced: Traces, members: NDArray[np.intp], place: int, heading: str) -> str:
+    values, epochs = traced.salience[:, members], (traced.epochs + 1).tolist()
     said = f"{heading}."
     if len(members):
         said += f" The median goes from {np.median(values[0]):.2f} to {np.median(values[-1]):.2f}."
@@ -106,7 +106,7 @@ def _chart(run: Run, runs: Sequence[Run], found: Traces, members: NDArray[np.int
         low, middle, high = np.quantile(values, [0.1, 0.5, 0.9], axis=1)
         chart.band(epochs, low.tolist(), high.tolist(), colour(place))
         for i in members[np.unique(np.linspace(0, len(members) - 1, MOST_TRACES).astype(int))]:
-            group, channel = found.names[i]
-            chart.line(epochs, found.salience[:, i].tolist(), f"faint {colour(place)}", f"{group}, channel {channel}")
+            group, channel = traced.names[i]
+            chart.line(epochs, traced.salience[:, i].tolist(), f"faint {colour(place)}", f"{group}, channel {channel}")
         chart.line(epochs, middle.tolist(), colour(place))
     return chart.svg()

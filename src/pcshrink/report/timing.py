@@ -46,7 +46,7 @@ def time_layers(folder: str | Path, runtime: str = "onnxruntime", *, threads: in
     changes = explain(dense, small, example, LayerTable(runtime, threads))
     whole = compare({"dense": dense, "compact": small}, example, runtime, threads=threads, seconds=1.0)
     ratio = whole.ratio("compact", "dense")
-    found = {
+    timing = {
         "runtime": runtime,
         "threads": threads,
         "dense_ms": whole.results["dense"].median_ms,
@@ -54,5 +54,5 @@ def time_layers(folder: str | Path, runtime: str = "onnxruntime", *, threads: in
         "ratio": {"value": ratio.value, "low": ratio.low, "high": ratio.high},
         "layers": [asdict(change) for change in changes],
     }
-    write_text(folder / FILE, json.dumps(found, indent=1))
-    return found
+    write_text(folder / FILE, json.dumps(timing, indent=1))
+    return timing

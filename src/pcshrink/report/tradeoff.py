@@ -16,22 +16,23 @@ Point = tuple[str, str, float, float]  # run, "dense" or "compact", madds, error
 
 def references(runs: Sequence[Run]) -> list[Reference]:
     """The published rows for the networks of these runs."""
-    found: dict[Reference, None] = {}
+    known: dict[Reference, None] = {}
     for run in runs:
         classes = len(run.compact.get("error_by_class") or ()) or None
-        found |= dict.fromkeys(references_for(run.model, run.data, classes))
-    return list(found)
+        known |= dict.fromkeys(references_for(run.model, run.data, classes))
+    return list(known)
 
 
 def points(runs: Sequence[Run], key: str) -> list[Point]:
     """Where the runs lie: dense and compact, by a kind of cost."""
-    found: list[Point] = []
+    drawn: list[Point] = []
     for run in runs:
-        shown = {"dense": run.dense | run.compact} if run.whole else {"dense": run.dense, "compact": run.compact}
+        plain = run.method == "dense"
+        shown = {"dense": run.dense | run.compact} if plain else {"dense": run.dense, "compact": run.compact}
         for kind, costs in shown.items():
             if costs.get(key) and costs.get("error") is not None:
-                found.append((run.name, kind, float(costs[key]), float(costs["error"])))
-    return found
+                drawn.append((run.name, kind, float(costs[key]), float(costs["error"])))
+    return drawn
 
 
 def tradeoff(runs: Sequence[Run]) -> Figure | None:

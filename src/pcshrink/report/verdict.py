@@ -12,7 +12,7 @@ from pcshrink.train.result import LATENCY_TOLERANCE
 
 MEASURED = {
     "gated_error": "error, gated", "masked_error": "error, masked", "compact_error": "error, compact", "leak": "leak",
-    "highest_selected": "highest salience cut",
+    "highest": "highest salience cut",
 }  # fmt: skip
 NAMES = {"madds": "multiply-adds", "params": "parameters", "mem_access": "memory access"}
 
@@ -62,8 +62,6 @@ def _progress(run: Run) -> str:
 
 def _rows(run: Run) -> list[list[str]]:
     dense, compact = run.dense, run.compact
-    if run.whole:
-        dense["error"] = compact.get("error")
     rows = [["error", _error(dense.get("error"), run.images), _error(compact.get("error"), run.images), _points(run)]]
     for key, name in NAMES.items():
         before, after = dense.get(key), compact.get(key)
@@ -87,10 +85,10 @@ def _error(value: float | None, images: int | None) -> str:
 
 def _points(run: Run) -> str:
     before, after = run.dense.get("error"), run.compact.get("error")
-    return "–" if before is None or after is None or run.whole else f"{after - before:+.2f}\npoints"
+    return "–" if before is None or after is None or run.method == "dense" else f"{after - before:+.2f}\npoints"
 
 
-def _latency(costs: dict[str, Any]) -> str:
+def _latency(costs: dict[str, object]) -> str:
     if costs.get("latency_ms") is None:
         return "–"
     range_ = ""
@@ -118,6 +116,8 @@ def proof(runs: Sequence[Run]) -> Section:
         if not cuts[run.name]:
             reason = "nothing was cut in this run" if run.method == "dense" else "nothing is cut yet"
             section.missing.append(f"{run.name}: {reason}, so there is nothing to prove.")
+        elif run.whole and not run.result.get("dynamic"):
+            section.missing.append(f"{run.name}: no channel reached zero, so none was cut.")
         budget = run.result.get("budget")
         if budget:
             section.text.append(_budget(run, budget, alone=len(runs) == 1))
@@ -129,7 +129,7 @@ def _recorded_cut(run: Run) -> dict[str, Any] | None:
     return cuts[-1] if cuts else None
 
 
-def _figure(cut: dict[str, Any], kind: str) -> str:
+def _figure(cut: dict[str, object], kind: str) -> str:
     value = cut.get(kind)
     if value is None:
         return "–"
@@ -137,7 +137,8 @@ def _figure(cut: dict[str, Any], kind: str) -> str:
 
 
 def _agree(cut: dict[str, Any], images: int | None) -> str:
-    masked, compact = cut.get("final_masked_error", cut.get("masked_error")), cut.get("compact_error")
+    final, compact = cut.get("final_masked_error"), cut.get("compact_error")
+    masked = cut.get("masked_error") if final is None else final
     if masked is None or compact is None:
         return "not measured"
     if masked == compact:

@@ -40,7 +40,7 @@ def onnx_runner(path: Path, threads: int = 0) -> Callable[[list[Tensor]], list[T
     return call
 
 
-def prepare_onnxruntime(model: nn.Module, example_input: Any, threads: int) -> Call:
+def prepare_onnxruntime(model: nn.Module, example_input: object, threads: int) -> Call:
     """Call the model in onnxruntime."""
     arrays = [tensor.detach().cpu().numpy() for tensor in tensors(example_input)]
     with scratch_folder() as folder:

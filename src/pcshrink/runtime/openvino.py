@@ -16,7 +16,7 @@ from pcshrink.runtime.optional import require
 from pcshrink.runtime.registry import Call, Runtime
 
 
-def compile_openvino(model: Any, threads: int = 0) -> Any:
+def compile_openvino(model: object, threads: int = 0) -> Any:
     """A file or OpenVINO model, compiled with float32 arithmetic; 0 threads leaves the number to OpenVINO."""
     settings: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
     if threads:
@@ -35,7 +35,7 @@ def openvino_runner(path: Path, threads: int = 0) -> Callable[[list[Tensor]], li
     return call
 
 
-def prepare_openvino(model: nn.Module, example_input: Any, threads: int) -> Call:
+def prepare_openvino(model: nn.Module, example_input: object, threads: int) -> Call:
     """Call the model in OpenVINO."""
     arrays = [tensor.detach().cpu().numpy() for tensor in tensors(example_input)]
     with scratch_folder() as folder:

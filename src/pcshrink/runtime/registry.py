@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
-from pcshrink.common.registry import Registry
-from pcshrink.errors import ConfigError
+from pcshrink.common.registry import Registry, entry_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -41,21 +40,16 @@ class Runtime:
     description: str = ""
 
     @classmethod
-    def of(cls, name: str, thing: Any) -> Runtime:
+    def of(cls, name: str, thing: object) -> Runtime:
         """A runtime as it is, or one made of a ``prepare`` function.
 
         Raises:
             ConfigError: It is neither.
         """
-        if isinstance(thing, Runtime):
-            return thing
-        if not callable(thing):
-            message = (
-                f"the runtime {name!r} must be a Runtime or a function (model, example_input, threads) -> call, "
-                f"got {type(thing).__name__}"
-            )
-            raise ConfigError(message)
-        return cls(name=name, prepare=thing)
+        form = "(model, example_input, threads) -> call"
+        return entry_of(
+            cls, f"runtime {name!r}", thing, form=form, make=lambda prepare: cls(name=name, prepare=prepare)
+        )
 
 
 RUNTIMES = Registry(

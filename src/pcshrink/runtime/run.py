@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import nn
@@ -30,7 +29,7 @@ def check_runtime(runtime: RuntimeLike, *, trust: bool = False) -> Runtime:
     return known
 
 
-def ready(model: nn.Module, example_input: Any, runtime: RuntimeLike, threads: int) -> Call:
+def ready(model: nn.Module, example_input: object, runtime: RuntimeLike, threads: int) -> Call:
     """A function that runs the model once, in evaluation mode and without gradients; the model is untouched.
 
     Args:

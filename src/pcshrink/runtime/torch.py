@@ -15,7 +15,7 @@ from pcshrink.runtime.registry import Call, Runtime
 COMPILERS = ("g++", "c++", "clang++", "cl")
 
 
-def prepare_eager(model: nn.Module, example_input: Any, threads: int) -> Call:
+def prepare_eager(model: nn.Module, example_input: object, threads: int) -> Call:
     """Call the model as it is; torch's threads are those of the process."""
     args, kwargs = call_arguments(example_input)
     on_gpu = any(tensor.is_cuda for tensor in tensors(example_input))
@@ -30,7 +30,7 @@ def prepare_eager(model: nn.Module, example_input: Any, threads: int) -> Call:
     return call
 
 
-def prepare_compiled(model: nn.Module, example_input: Any, threads: int) -> Call:
+def prepare_compiled(model: nn.Module, example_input: object, threads: int) -> Call:
     """Call the model through ``torch.compile``; the first call compiles."""
     compiled: Any = torch.compile(model)
     return prepare_eager(compiled, example_input, threads)

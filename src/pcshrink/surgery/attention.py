@@ -171,7 +171,7 @@ def _as_bias(mask: Tensor, like: Tensor) -> Tensor:
     return torch.zeros_like(mask, dtype=like.dtype).masked_fill_(mask, -math.inf)
 
 
-def _has_fused_qkv(attention: Any) -> bool:
+def _has_fused_qkv(attention: object) -> bool:
     return isinstance(getattr(attention, "qkv", None), nn.Linear)
 
 

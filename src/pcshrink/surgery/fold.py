@@ -26,7 +26,7 @@ class ConstantScale:
     def __init__(self, axis: int) -> None:
         self.axis = axis
 
-    def after(self, module: nn.Module, args: tuple[Any, ...], out: Tensor) -> Tensor:
+    def after(self, module: nn.Module, args: tuple[object, ...], out: Tensor) -> Tensor:
         """Hook after the layer."""
         return self._scale(module, out)
 

@@ -55,7 +55,7 @@ class GateSpec:
         """What the names of the gate's tensors begin with."""
         return f"{self.module}.{GATE}." if self.module else f"{GATE}."
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> GateSpec:
+    def __deepcopy__(self, memo: dict[int, object]) -> GateSpec:
         """Nothing changes it, so copies of a gate share it."""
         return self
 
@@ -115,7 +115,7 @@ class Gate(nn.Module):
 
     mask: Tensor
 
-    def __init_subclass__(cls, kind: str = "", mask_only: bool = False, **options: Any) -> None:
+    def __init_subclass__(cls, kind: str = "", mask_only: bool = False, **options: object) -> None:
         """Make a kind known by its name."""
         super().__init_subclass__(**options)
         cls.MASK_ONLY = mask_only
@@ -189,7 +189,7 @@ class Gate(nn.Module):
     def start_pass(self) -> None:
         """A training forward pass of the whole model begins."""
 
-    def pass_output(self, module: nn.Module, args: tuple[Any, ...], out: Tensor) -> Tensor:
+    def pass_output(self, module: nn.Module, args: tuple[object, ...], out: Tensor) -> Tensor:
         """Hook after the gated layer."""
         return self.multiply(out)
 

@@ -20,7 +20,7 @@ class GateList:
     def __init__(self, gates: Iterable[Gate]) -> None:
         self.gates = list(gates)
 
-    def start(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+    def start(self, module: nn.Module, args: tuple[object, ...]) -> None:
         """Hook before the whole model."""
         if module.training:
             for gate in self.gates:

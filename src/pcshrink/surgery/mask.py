@@ -29,13 +29,12 @@ def masked(model: nn.Module, plan: PrunePlan, *, constant: bool = False) -> Iter
     attention = [owner_of(model, spec.module) for spec in plan.gates if spec.at_input]
     try:
         for spec in plan.gates:
-            own, fed = plan.passing(spec)
             if spec.module in gates:
-                gates[spec.module].restrict(own, fed)
+                plan.restrict(spec, gates[spec.module])
             else:
                 layer = model.get_submodule(spec.module)
                 keep = torch.zeros(plan.shapes[spec.prefix + "mask"][0])
-                keep[own] = 1
+                keep[plan.passing(spec)] = 1
                 handles.append(_mask_hook(layer, keep.repeat_interleave(spec.repeat), spec.axis, spec.at_input))
         with adapted(attention):
             yield
@@ -58,7 +57,7 @@ def mask_(model: nn.Module, plan: PrunePlan) -> None:
         if spec.module not in gates:
             message = f"the plan belongs to another model: there is no gate at {spec.module!r}"
             raise PlanMismatchError(message)
-        gates[spec.module].restrict(*plan.passing(spec))
+        plan.restrict(spec, gates[spec.module])
 
 
 def _mask_hook(layer: nn.Module, keep: Tensor, axis: int, at_input: bool) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 from pcshrink.coupling.groups import Coupling
 from pcshrink.coupling.units import Flags, Ids, Site
 from pcshrink.errors import PlanMismatchError
-from pcshrink.surgery.gate import GateSpec, gate_class
+from pcshrink.surgery.gate import Gate, GateSpec, gate_class
 
 SCHEMA = 2  # 1 had gates of one kind only; it is still read
 
@@ -76,10 +76,15 @@ class PrunePlan:
             message = f"damaged plan: {type(error).__name__}: {error}"
             raise PlanMismatchError(message) from error
 
-    def passing(self, spec: GateSpec) -> tuple[list[int], list[int]]:
-        """Which own channels a gate lets pass, and which fed ones it reads (none listed where it reads nothing)."""
-        own = self.tensors[spec.prefix + "mask"][0]
-        return own, self.tensors.get(spec.prefix + "input_mask", {}).get(0, [])
+    def passing(self, spec: GateSpec) -> list[int]:
+        """Which own channels a gate lets pass."""
+        return self.tensors[spec.prefix + "mask"][0]
+
+    def restrict(self, spec: GateSpec, gate: Gate) -> None:
+        """Let a gate pass only the own channels that stay, and read only the fed ones that do."""
+        fed = [(leaf, axis) for leaf, roles in gate.AXES.items() for axis, role in roles.items() if role == "fed"]
+        read = [self.tensors.get(spec.prefix + leaf, {}).get(axis, []) for leaf, axis in fed]
+        gate.restrict(self.passing(spec), next(iter(read), []))  # all of a gate's tensors keep the same
 
     def to_json(self) -> str:
         """The plan as JSON text."""

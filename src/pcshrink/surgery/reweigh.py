@@ -87,8 +87,8 @@ def make_plain_(small: nn.Module, plan: PrunePlan) -> None:
 def _plain_class(layer: nn.Module) -> type[nn.Module]:
     """The convolution without the standardising, with the same padding."""
     if getattr(layer, "same_pad", False):
-        found: type[nn.Module] = sys.modules["timm.layers.conv2d_same"].Conv2dSame
-        return found
+        plain: type[nn.Module] = sys.modules["timm.layers.conv2d_same"].Conv2dSame
+        return plain
     return nn.Conv2d
 
 

@@ -63,8 +63,8 @@ def read_choice(text: str) -> Choice:
 
 def all_choices() -> list[str]:
     """All methods, each with the variants that it names."""
-    found = []
+    names = []
     for name in method_names():
         variants = vars(method_class(name)).get("variants", ())  # those of a base are its own
-        found += [name, *(f"{name}+{variant}" for variant in variants)]
-    return found
+        names += [name, *(f"{name}+{variant}" for variant in variants)]
+    return names

@@ -76,7 +76,7 @@ class _Crew:
             self._stop()
 
     def _start(self, folder: Path) -> None:
-        again = bool(Checkpoints(folder / "checkpoints").found())
+        again = bool(Checkpoints(folder / "checkpoints").written())
         self.running[folder] = _Child(folder, self.jobs, self.sweep)
         number = self.total - len(self.waiting)
         verb = "goes on from its checkpoint" if again else "begins"

@@ -57,7 +57,7 @@ def _essence(content: dict[str, Any]) -> dict[str, Any]:
     return kept | {"model": {key: value for key, value in kept["model"].items() if key != "weights"}}
 
 
-def fingerprint(content: dict[str, Any]) -> str:
+def fingerprint(content: dict[str, object]) -> str:
     """The same for two recipes that train the same, given as ``plain`` gives them."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 

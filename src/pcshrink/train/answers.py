@@ -18,7 +18,7 @@ from pcshrink.train.together import from_first
 FILE = "answers.json"
 
 
-def answered(data: ImageData, folder: Path, fabric: Any, teacher: Callable[[], nn.Module]) -> ImageData:
+def answered(data: ImageData, folder: Path, fabric: object, teacher: Callable[[], nn.Module]) -> ImageData:
     """Give images without labels those of a network; labelled data stay as they are.
 
     Args:
@@ -57,8 +57,8 @@ def kept_answers(data: ImageData, folder: Path) -> ImageData:
     path, count = folder / FILE, data.unlabelled.images.num_samples
     known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
     if known is None or len(known["labels"]) != count:
-        found = "is missing" if known is None else f"holds {len(known['labels'])} answers"
-        message = f"{path} {found}, but the {count} images have no labels of their own to compare with"
+        state = "is missing" if known is None else f"holds {len(known['labels'])} answers"
+        message = f"{path} {state}, but the {count} images have no labels of their own to compare with"
         raise CheckpointError(message)
     return data.unlabelled.answered(known["labels"], int(known["outputs"]))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,7 +31,7 @@ class Callback:
     def before_evaluation(self, loop: Loop) -> None:
         """The steps of an epoch were taken, and the network is about to be evaluated."""
 
-    def after_epoch(self, loop: Loop, row: dict[str, Any]) -> None:
+    def after_epoch(self, loop: Loop, row: dict[str, object]) -> None:
         """An epoch was trained and evaluated; ``row`` is what the metrics file gets."""
 
     def before_cut(self, session: Session, keep: dict[str, Tensor]) -> None:
@@ -73,7 +73,7 @@ class Callbacks(Callback):
         for part in self.parts:
             part.before_evaluation(loop)
 
-    def after_epoch(self, loop: Loop, row: dict[str, Any]) -> None:
+    def after_epoch(self, loop: Loop, row: dict[str, object]) -> None:
         """Tell all."""
         for part in self.parts:
             part.after_epoch(loop, row)

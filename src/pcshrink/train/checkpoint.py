@@ -23,7 +23,7 @@ _TENSOR = "__tensor__"
 _NAME = re.compile(r"checkpoint-(\d{10})\.safetensors")
 
 
-def save_state(path: Path, state: dict[str, Any]) -> None:
+def save_state(path: Path, state: dict[str, object]) -> None:
     """Write nested dicts and lists of plain data and tensors.
 
     Raises:
@@ -50,7 +50,7 @@ def _digest(text: str, tensors: dict[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def _split(value: Any, tensors: dict[str, Tensor], where: str) -> Any:
+def _split(value: object, tensors: dict[str, Tensor], where: str) -> Any:
     if isinstance(value, Tensor):
         if value.is_floating_point() and not bool(value.isfinite().all()):
             message = f"{where[1:]} holds numbers that are not finite; nothing was saved"
@@ -89,7 +89,7 @@ def load_state(path: Path) -> dict[str, Any]:
     return dict(state)
 
 
-def _join(value: Any, read: Callable[[str], Tensor]) -> Any:
+def _join(value: object, read: Callable[[str], Tensor]) -> Any:
     if isinstance(value, dict):
         if set(value) == {_TENSOR}:
             return read(value[_TENSOR])
@@ -103,17 +103,17 @@ class Checkpoints:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def found(self) -> list[Path]:
+    def written(self) -> list[Path]:
         """All complete checkpoints, newest last."""
         if not self.folder.is_dir():
             return []
         return sorted(p for p in self.folder.iterdir() if _NAME.fullmatch(p.name))
 
-    def save(self, step: int, state: dict[str, Any]) -> Path:
+    def save(self, step: int, state: dict[str, object]) -> Path:
         """Write one and remove all but the last two."""
         path = self.folder / f"checkpoint-{step:010d}.safetensors"
         save_state(path, state)
-        for old in self.found()[:-KEEP]:
+        for old in self.written()[:-KEEP]:
             old.unlink(missing_ok=True)
         return path
 
@@ -127,7 +127,7 @@ class Checkpoints:
             CheckpointError: There are checkpoints, but all are damaged.
         """
         problems = []
-        for path in reversed(self.found()):
+        for path in reversed(self.written()):
             try:
                 state = load_state(path)
             except CheckpointError as error:

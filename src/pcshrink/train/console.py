@@ -59,7 +59,7 @@ class Console:
             kept = [line for line in lines if _epoch_of(line) < epoch]
             write_text(self.path, "".join(line + "\n" for line in kept))
 
-    def record(self, row: dict[str, Any]) -> None:
+    def record(self, row: dict[str, object]) -> None:
         """Append one record to the metrics, and show it."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a", encoding="utf-8") as file:

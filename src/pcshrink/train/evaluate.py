@@ -35,10 +35,10 @@ class Score:
 
     def figures(self) -> dict[str, Any]:
         """For a result's file."""
-        found: dict[str, Any] = {"error": self.error, "loss": self.loss, "images": self.images}
+        figures: dict[str, Any] = {"error": self.error, "loss": self.loss, "images": self.images}
         if self.error_top5 is not None:
-            found["error_top5"] = self.error_top5
-        return found | ({"error_by_class": list(self.by_class)} if self.by_class else {})
+            figures["error_top5"] = self.error_top5
+        return figures | ({"error_by_class": list(self.by_class)} if self.by_class else {})
 
 
 @torch.no_grad()

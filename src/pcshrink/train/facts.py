@@ -23,7 +23,7 @@ class Costs:
     paper_mem_access: int
 
     @classmethod
-    def of(cls, model: nn.Module, example: Any) -> Costs:
+    def of(cls, model: nn.Module, example: object) -> Costs:
         """Count."""
         layers, paper = profile(model, example), profile(model, example, "paper")
         return cls(layers.params, layers.madds, layers.mem_access, paper.madds, paper.mem_access)

@@ -84,7 +84,7 @@ def _dynamic_costs(result: Result, session: Session, final: nn.Module) -> dict[s
     }  # fmt: skip
 
 
-def _cost(limit: Limit, final: nn.Module, example: Any) -> int:
+def _cost(limit: Limit, final: nn.Module, example: object) -> int:
     return int(getattr(profile(final, example, limit.config.convention), limit.metric))
 
 
@@ -121,7 +121,7 @@ def _score(model: nn.Module, session: Session) -> Score:
     return evaluate(model, session.data.val, session.fabric, full_precision=True, classes=session.data.num_classes)
 
 
-def _costs(model: nn.Module, example: Any) -> dict[str, Any]:
+def _costs(model: nn.Module, example: object) -> dict[str, Any]:
     return asdict(Costs.of(model, example)) | {"gate_madds": profile(model, example).gate_madds}
 
 
@@ -145,7 +145,7 @@ def _measure(result: Result, session: Session, final: nn.Module) -> None:
 
 
 def _time(
-    result: Result, models: dict[str, nn.Module], example: Any, runtime: RuntimeLike, threads: int | None
+    result: Result, models: dict[str, nn.Module], example: object, runtime: RuntimeLike, threads: int | None
 ) -> Ratio:
     """Time both networks side by side, and keep the figures with where they were taken."""
     from pcshrink.measure.latency import compare

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pcshrink.common.files import write_text
 from pcshrink.train.history import GroupState
 from pcshrink.train.recipe.output import OutputSection
 
@@ -27,10 +28,10 @@ class Logger:
 
     name = "logger"
 
-    def start(self, facts: Mapping[str, Any], epoch: int) -> None:
+    def start(self, facts: Mapping[str, object], epoch: int) -> None:
         """A run begins, or goes on before this epoch; packages are imported here, not earlier."""
 
-    def epoch(self, row: Mapping[str, Any], groups: Sequence[GroupState]) -> None:
+    def epoch(self, row: Mapping[str, object], groups: Sequence[GroupState]) -> None:
         """An epoch is over: its figures, and the groups while they have gates."""
 
     def close(self) -> None:
@@ -43,11 +44,11 @@ class Loggers:
     def __init__(self, loggers: Sequence[Logger]) -> None:
         self.active = list(loggers)
 
-    def start(self, facts: Mapping[str, Any], epoch: int) -> None:
+    def start(self, facts: Mapping[str, object], epoch: int) -> None:
         """A run begins, or goes on before this epoch."""
         self._each("start", facts, epoch)
 
-    def epoch(self, row: Mapping[str, Any], groups: Sequence[GroupState]) -> None:
+    def epoch(self, row: Mapping[str, object], groups: Sequence[GroupState]) -> None:
         """An epoch is over."""
         self._each("epoch", row, groups)
 
@@ -56,7 +57,7 @@ class Loggers:
         self._each("close")
         self.active = []
 
-    def _each(self, method: str, *arguments: Any) -> None:
+    def _each(self, method: str, *arguments: object) -> None:
         for logger in tuple(self.active):
             try:
                 getattr(logger, method)(*arguments)
@@ -76,7 +77,7 @@ def chosen(output: OutputSection, folder: Path) -> list[Logger]:
     return [logger for wanted, logger in made if wanted]
 
 
-def scalars(row: Mapping[str, Any]) -> dict[str, float]:
+def scalars(row: Mapping[str, object]) -> dict[str, float]:
     """The numbers of an epoch."""
     return {k: v for k, v in row.items() if isinstance(v, (int, float)) and k not in ("epoch", "epochs")}
 
@@ -95,14 +96,14 @@ class TensorBoard(Logger):
         self.folder = folder / "tensorboard"
         self._writer: Any = None
 
-    def start(self, facts: Mapping[str, Any], epoch: int) -> None:
+    def start(self, facts: Mapping[str, object], epoch: int) -> None:
         """Open the event file; TensorBoard hides the steps that are run again."""
         from torch.utils.tensorboard import SummaryWriter
 
         self.close()
         self._writer = SummaryWriter(str(self.folder), purge_step=epoch)
 
-    def epoch(self, row: Mapping[str, Any], groups: Sequence[GroupState]) -> None:
+    def epoch(self, row: Mapping[str, object], groups: Sequence[GroupState]) -> None:
         """One event for each figure."""
         for name, value in {**scalars(row), **widths(groups)}.items():
             self._writer.add_scalar(name, value, row["epoch"])
@@ -185,13 +186,16 @@ class MLflow(Logger):
 
 
 def _remembered(folder: Path, name: str) -> str | None:
-    try:
-        return str(json.loads((folder / IDS).read_text(encoding="utf-8"))[name])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    return _known(folder).get(name)
 
 
 def _remember(folder: Path, name: str, value: str) -> None:
-    path = folder / IDS
-    known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    path.write_text(json.dumps({**known, name: value}), encoding="utf-8")
+    write_text(folder / IDS, json.dumps({**_known(folder), name: value}))
+
+
+def _known(folder: Path) -> dict[str, str]:
+    """What the loggers' runs are called; nothing where that was not kept, or cannot be read."""
+    try:
+        return {str(name): str(value) for name, value in json.loads((folder / IDS).read_text(encoding="utf-8")).items()}
+    except (OSError, ValueError, AttributeError):
+        return {}

@@ -54,8 +54,8 @@ class Dynamic:
 
 def measure_dynamic(session: Session, model: nn.Module) -> tuple[Dynamic, Dynamic]:
     """Measure on all evaluation images, counted by layers and as the paper does."""
-    found = activity(model, (images for images, _ in session.data.val.batches()))
-    skipped = found.skipped.to(session.fabric.device)
+    measured = activity(model, (images for images, _ in session.data.val.batches()))
+    skipped = measured.skipped.to(session.fabric.device)
     sums = torch.stack([skipped.new_tensor(len(skipped)), skipped.sum(), skipped.square().sum()])
     ends = torch.stack([-skipped.min(), skipped.max()])
     if session.fabric.world_size > 1:
@@ -63,8 +63,8 @@ def measure_dynamic(session: Session, model: nn.Module) -> tuple[Dynamic, Dynami
         ends = session.fabric.all_reduce(ends, reduce_op="max")
     count, total, squares = sums.tolist()
     statistics = _Skipped(round(count), total / count, squares / count, -float(ends[0]), float(ends[1]))
-    paper = found.recounted(model, session.example[:1], "paper")
-    return _summary(found, statistics), _summary(paper, statistics)
+    paper = measured.recounted(model, session.example[:1], "paper")
+    return _summary(measured, statistics), _summary(paper, statistics)
 
 
 class _Skipped(NamedTuple):
@@ -75,14 +75,14 @@ class _Skipped(NamedTuple):
     most: float
 
 
-def _summary(found: Activity, skipped: _Skipped) -> Dynamic:
-    whole = found.dense.madds + found.own.madds
+def _summary(measured: Activity, skipped: _Skipped) -> Dynamic:
+    whole = measured.dense.madds + measured.own.madds
     return Dynamic(
-        convention=found.convention, images=skipped.images, madds=whole - skipped.mean,
+        convention=measured.convention, images=skipped.images, madds=whole - skipped.mean,
         madds_std=max(skipped.mean_square - skipped.mean**2, 0.0) ** 0.5,
         madds_least=whole - skipped.most, madds_most=whole - skipped.least,
-        dense_madds=found.dense.madds, gate_madds=found.own.madds,
-        params=found.params, mem_access=found.mem_access, shares=found.shares,
+        dense_madds=measured.dense.madds, gate_madds=measured.own.madds,
+        params=measured.params, mem_access=measured.mem_access, shares=measured.shares,
     )  # fmt: skip
 
 
@@ -108,12 +108,12 @@ class Gauge:
         session = self.session
         if session.average is not None:
             session.average.follow_switches(session.model)
-        found = self._last = activity(session.best, self.images, convention, earlier=self._last)
-        madds = found.madds
+        measured = self._last = activity(session.best, self.images, convention, earlier=self._last)
+        madds = measured.madds
         if session.fabric.world_size > 1:
             mean = torch.tensor(madds, dtype=torch.float64, device=session.fabric.device)
             madds = float(session.fabric.all_reduce(mean, reduce_op="mean"))
-        return madds, madds / found.dense.madds
+        return madds, madds / measured.dense.madds
 
 
 class MeasuredTarget:

@@ -64,14 +64,14 @@ class Observer:
         """A checkpoint is about to be written."""
         self.history.flush()
 
-    def epoch(self, row: Mapping[str, Any]) -> None:
+    def epoch(self, row: Mapping[str, object]) -> None:
         """The end of an epoch, before anything is cut."""
         if self.history.enabled or self.loggers.active:
             groups = group_states(self.session)
             self.history.epoch(row, groups)
             self.loggers.epoch(row, groups)
 
-    def cut(self, epoch: int, facts: Mapping[str, Any] | None = None) -> None:
+    def cut(self, epoch: int, facts: Mapping[str, object] | None = None) -> None:
         """Channels left after an epoch."""
         plan = self.session.mask if self.session.mask is not None else self.session.cut
         if plan is not None:

@@ -105,7 +105,7 @@ def largest_factor(model: nn.Module, plan: PrunePlan, batches: Iterator[Any]) ->
         for spec in plan.gates:
             gate = gates[spec.module]
             stays = torch.zeros(gate.spec.channels, dtype=torch.bool)
-            stays[plan.passing(spec)[0]] = True
+            stays[plan.passing(spec)] = True
             gate.listener = watch((~stays).nonzero().flatten().to(gate.mask.device))
         model.eval()
         dtype = next(p.dtype for p in model.parameters() if p.is_floating_point())

@@ -96,7 +96,7 @@ def train(
     return result
 
 
-def _checked(recipe: Any, out: Any, callbacks: Sequence[Any], loggers: Sequence[Any]) -> Path:
+def _checked(recipe: object, out: object, callbacks: Sequence[object], loggers: Sequence[object]) -> Path:
     """The folder, if everything is what it should be."""
     if not isinstance(recipe, Recipe):
         message = f"train takes a Recipe, which load_recipe(name or file) gives; got {type(recipe).__name__}"
@@ -235,7 +235,7 @@ def open_section(section: DataSection, seed: int, channels_last: bool, views: in
     return load_dataset(section.name, section.root, config, **place)
 
 
-def _settle_alignment(recipe: Recipe, earlier: Path | None, fabric: Any) -> Recipe:
+def _settle_alignment(recipe: Recipe, earlier: Path | None, fabric: object) -> Recipe:
     """Replace ``align: auto`` by the number this machine likes, or by that of the run to resume."""
     if recipe.shrink is None or recipe.shrink.settings.align != "auto":
         return recipe
@@ -258,7 +258,7 @@ def _alignment(shrink: ShrinkSection, earlier: Path | None) -> int:
 def _earlier_state(folder: Path, recipe: Recipe, console: Console, *, resume: bool) -> dict[str, Any] | None:
     checkpoints = Checkpoints(folder / "checkpoints")
     if not resume:
-        if checkpoints.found():
+        if checkpoints.written():
             message = f"{folder} holds a run already; go on with --resume, or choose another --out"
             raise CheckpointError(message)
         return None

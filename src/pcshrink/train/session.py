@@ -236,7 +236,7 @@ def blank_model(recipe: Recipe, num_classes: int) -> nn.Module:
 
 
 def make_model(
-    name: str, args: dict[str, Any], num_classes: int, *, pretrained: bool = False
+    name: str, args: dict[str, object], num_classes: int, *, pretrained: bool = False
 ) -> tuple[nn.Module, dict[str, Any]]:
     """A model by name with an output for each class, and the arguments it was made with.
 

@@ -17,13 +17,13 @@ class _Sum(torch.autograd.Function):
     """The sum over all processes, through which gradients flow back to all of them."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
+    def forward(ctx: object, x: Tensor) -> Tensor:
         total = x.clone()
         dist.all_reduce(total)
         return total
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+    def backward(ctx: object, *gradients: Tensor) -> Tensor:
         total = gradients[0].clone()
         dist.all_reduce(total)
         return total

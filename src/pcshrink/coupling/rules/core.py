@@ -37,7 +37,7 @@ class Call:
         where = f" in {self.op.module!r}" if self.op.module else ""
         return f"{self.name}{where}"
 
-    def arg(self, position: int, keyword: str, default: Any = None) -> Any:
+    def arg(self, position: int, keyword: str, default: object = None) -> Any:
         """An argument by position or keyword."""
         if position < len(self.op.args):
             return self.op.args[position]
@@ -254,7 +254,7 @@ def evaluates_to_zero(call: Call, zero: frozenset[int]) -> bool:
         return _tried.__wrapped__(call.op.func, args, kwargs, zero)
 
 
-def _form(arg: Any) -> tuple[Any, Any]:
+def _form(arg: object) -> tuple[Any, Any]:
     """An argument's type and value, of a tensor only what kind of numbers it holds."""
     return (Tensor, arg.dtype) if isinstance(arg, Tensor) else (type(arg), arg)
 

@@ -47,7 +47,7 @@ def whole(*names: str, fits: Callable[[Any, tuple[Any, ...]], bool]) -> Callable
     return register
 
 
-def find_whole(module: nn.Module | None, args: tuple[Any, ...]) -> WholeRule | None:
+def find_whole(module: nn.Module | None, args: tuple[object, ...]) -> WholeRule | None:
     """The rule of a module's very class."""
     rule, fits = WHOLE.get(f"{type(module).__module__}.{type(module).__qualname__}", (None, None))
     return rule if fits is not None and fits(module, args) else None

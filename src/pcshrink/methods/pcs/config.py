@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pcshrink.config import BY_RUN, MethodConfig, is_number
 
@@ -78,7 +78,7 @@ class ShrinkConfig(GeneratorConfig):
         self.check(fine, "momentum", self.momentum, "a number from 0 to below 1")
 
     @classmethod
-    def paper(cls, preset: Literal["A", "B", "C"] = "B", **changes: Any) -> ShrinkConfig:
+    def paper(cls, preset: Literal["A", "B", "C"] = "B", **changes: object) -> ShrinkConfig:
         """The paper's settings: half of the channels, ranked by the running salience, no extras."""
         return cls.from_dict({"strength": preset} | changes)
 

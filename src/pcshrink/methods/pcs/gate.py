@@ -148,7 +148,7 @@ class SalienceGate(ReadingGate, kind="salience"):
         return super().read(x)
 
     def observe(
-        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         """Hook before the source layer: pool what it is fed."""
         x = next(v for v in (*args, *kwargs.values()) if isinstance(v, Tensor))
@@ -158,7 +158,7 @@ class SalienceGate(ReadingGate, kind="salience"):
         self.keep_reading(pooled)
         return (x, *args[1:]), kwargs
 
-    def pass_output(self, module: nn.Module, args: tuple[Any, ...], out: Tensor) -> Tensor:
+    def pass_output(self, module: nn.Module, args: tuple[object, ...], out: Tensor) -> Tensor:
         """Hook after the gated layer, unless the norm has been gated in one step."""
         if not torch.compiler.is_compiling() and self in _NOW.scaled:
             _NOW.scaled.discard(self)

@@ -38,7 +38,7 @@ class Block:
     arrays: dict[str, Array]
 
 
-def encode(facts: Mapping[str, Any], arrays: Mapping[str, Array] | None = None) -> bytes:
+def encode(facts: Mapping[str, object], arrays: Mapping[str, Array] | None = None) -> bytes:
     """A block as bytes."""
     shown, raw = [], []
     for name, array in (arrays or {}).items():

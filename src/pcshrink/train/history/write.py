@@ -51,7 +51,7 @@ class HistoryWriter:
         self._steps = array.array("f")
         self._first = 0  # the number of the first step in the buffer
 
-    def start(self, facts: Mapping[str, Any]) -> None:
+    def start(self, facts: Mapping[str, object]) -> None:
         """A new run; an older record in the folder is replaced."""
         self._first, self._steps = 0, array.array("f")
         if not self.enabled:
@@ -80,7 +80,7 @@ class HistoryWriter:
             self._give_up(error)
         self._write(encode({"kind": "rewind", "step": step, "epoch": epoch}))
 
-    def network(self, facts: Mapping[str, Any]) -> None:
+    def network(self, facts: Mapping[str, object]) -> None:
         """What can shrink and what stays, when the gates go on; as ``observe.network_facts`` gives it."""
         self._write(encode({"kind": "network", "facts": dict(facts)}))
 
@@ -89,7 +89,7 @@ class HistoryWriter:
         if self.enabled:
             self._steps.extend((loss, task, penalty, r))
 
-    def epoch(self, row: Mapping[str, Any], groups: Sequence[GroupState] = ()) -> None:
+    def epoch(self, row: Mapping[str, object], groups: Sequence[GroupState] = ()) -> None:
         """The end of an epoch, before anything is cut.
 
         Args:
@@ -100,7 +100,7 @@ class HistoryWriter:
             facts = {"kind": "epoch", "row": dict(row), "groups": [g.name for g in groups]}
             self._write(self._take_steps() + encode(facts, _columns(groups) if groups else None))
 
-    def cut(self, epoch: int, facts: Mapping[str, Any], widths: Mapping[str, int]) -> None:
+    def cut(self, epoch: int, facts: Mapping[str, object], widths: Mapping[str, int]) -> None:
         """Channels left the network after an epoch; what was measured then, and the widths left."""
         self._write(encode({"kind": "cut", "epoch": epoch, "facts": dict(facts), "widths": dict(widths)}))
 
@@ -132,7 +132,7 @@ class HistoryWriter:
 def _columns(groups: Sequence[GroupState]) -> dict[str, NDArray[Any]]:
     sizes = [len(g.channels) for g in groups]
     largest = max((int(g.channels.max()) for g in groups if len(g.channels)), default=0)
-    found = {
+    columns = {
         "width": np.array(sizes, np.int32),
         "alive": np.array([g.alive for g in groups], np.int32),
         "channels": np.concatenate([g.channels for g in groups]).astype(np.uint16 if largest < 1 << 16 else np.uint32),
@@ -140,5 +140,5 @@ def _columns(groups: Sequence[GroupState]) -> dict[str, NDArray[Any]]:
     }
     if any(g.salience is not None for g in groups):
         parts = [np.full(n, np.nan) if g.salience is None else g.salience for g, n in zip(groups, sizes, strict=True)]
-        found["salience"] = np.concatenate(parts).astype(np.float16)
-    return found
+        columns["salience"] = np.concatenate(parts).astype(np.float16)
+    return columns

@@ -31,13 +31,13 @@ class Embedding(Section):
     """
 
     @classmethod
-    def settings_class(cls, data: Mapping[str, Any]) -> type[Any]:
+    def settings_class(cls, data: Mapping[str, object]) -> type[Any]:
         """The library's class, which may depend on the section's other keys."""
         raise NotImplementedError
 
     @model_validator(mode="before")
     @classmethod
-    def _take_settings(cls, data: Any) -> Any:
+    def _take_settings(cls, data: object) -> Any:
         if not isinstance(data, Mapping) or "settings" in data:
             return data
         own = {key: value for key, value in data.items() if key in cls.model_fields}
@@ -64,7 +64,7 @@ def offered(config: type[Any]) -> list[str]:
     return [f.name for f in dataclasses.fields(config) if f.metadata.get("recipe", True)]
 
 
-def _build(config: type[T], values: Mapping[str, Any], section: list[str]) -> T:
+def _build(config: type[T], values: Mapping[str, object], section: list[str]) -> T:
     """An object of a library class from plain data; every wrong key is named by its path."""
     known = offered(config)
     hints = typing.get_type_hints(config)

@@ -93,7 +93,7 @@ def _embed_methods_(part: dict[str, Any]) -> None:
     part["allOf"] = [known | keys, *(_only(name, settings, every) for name, settings in own.items())]
 
 
-def _only(name: str, settings: dict[str, Any], every: dict[str, list[Any]]) -> dict[str, Any]:
+def _only(name: str, settings: dict[str, object], every: dict[str, list[object]]) -> dict[str, Any]:
     """Where a method is chosen, the keys of other methods are wrong, and a shared key has this method's meaning."""
     chosen: dict[str, Any] = {"properties": {"method": {"const": name}}}
     if name != schema.ShrinkSection.model_fields["method"].default:

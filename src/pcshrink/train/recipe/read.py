@@ -74,7 +74,7 @@ def load_recipe(source: str | Path, overrides: Iterable[str] = (), *, trust: boo
     return check_recipe(content, where)
 
 
-def check_recipe(content: Mapping[str, Any], where: str = "recipe") -> Recipe:
+def check_recipe(content: Mapping[str, object], where: str = "recipe") -> Recipe:
     """Turn plain data into a recipe.
 
     Raises:
@@ -104,7 +104,7 @@ def _no_such(name: str) -> str:
     return f"there is no {kind} {name!r}; {hint}"
 
 
-def override_(content: dict[str, Any], override: str) -> None:
+def override_(content: dict[str, object], override: str) -> None:
     """Change one value of plain recipe data; ``section.key=value``, the value read as YAML.
 
     Raises:
@@ -161,7 +161,7 @@ def _explain(problem: Any) -> str:
 _SETTING = re.compile(r"\w+Config\.(\S+) (must .*)", re.DOTALL)
 
 
-def _is_tag(part: Any) -> bool:
+def _is_tag(part: object) -> bool:
     """Pydantic puts the alternative of a union it tried into the path; a reader has no use for it."""
     return isinstance(part, str) and (part.startswith(("constrained-", "literal[", "dict[", "function-")))
 
@@ -177,7 +177,7 @@ def _fields_at(path: list[str]) -> list[str]:
     return list(known.model_fields) if issubclass(known, BaseModel) else [f.name for f in dataclasses.fields(known)]
 
 
-def _classes(annotation: Any) -> list[type[Any]]:
+def _classes(annotation: object) -> list[type[Any]]:
     if isinstance(annotation, type) and (issubclass(annotation, BaseModel) or dataclasses.is_dataclass(annotation)):
         return [annotation]
     return [c for argument in getattr(annotation, "__args__", ()) for c in _classes(argument)]

@@ -58,7 +58,7 @@ class DataSection(Embedding):
     settings: DataConfig
 
     @classmethod
-    def settings_class(cls, data: Mapping[str, Any]) -> type[Any]:
+    def settings_class(cls, data: Mapping[str, object]) -> type[Any]:
         """All data sets have the same options."""
         return DataConfig
 
@@ -179,7 +179,7 @@ class ShrinkSection(Embedding):
     settings: InstanceOf[MethodConfig]
 
     @classmethod
-    def settings_class(cls, data: Mapping[str, Any]) -> type[Any]:
+    def settings_class(cls, data: Mapping[str, object]) -> type[Any]:
         """The settings of the method."""
         return method_class(str(data.get("method", cls.model_fields["method"].default))).Config
 

@@ -21,12 +21,12 @@ class Section(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _numbers_are_numbers(cls, value: Any, info: ValidationInfo) -> Any:
+    def _numbers_are_numbers(cls, value: object, info: ValidationInfo) -> Any:
         refuse_truth(value, cls.model_fields[str(info.field_name)].annotation)
         return value
 
 
-def refuse_truth(value: Any, annotation: Any) -> None:
+def refuse_truth(value: object, annotation: object) -> None:
     """Refuse yes, no, on and off, which YAML reads as truth values, where a number is wanted.
 
     Raises:

@@ -68,7 +68,7 @@ def read_yaml_text(path: Path) -> str:
         raise ConfigError(message) from error
 
 
-def _check_amount(content: Any, where: str) -> None:
+def _check_amount(content: object, where: str) -> None:
     """Count every value as often as it occurs, and no further than makes sense."""
     waiting, seen = [content], 0
     while waiting:

@@ -118,7 +118,7 @@ class SalienceGate(ReadingGate, kind="salience"):
     @torch.no_grad()
     def lower(self, distance: Tensor) -> None:
         """Bring the saliences down by this much (C,), in units of the hard sigmoid's input."""
-        self.generator.fc2.bias -= distance.to(self.generator.fc2.bias)
+        self.generator.fc2.bias.sub_(distance.to(self.generator.fc2.bias))
 
     @torch.no_grad()
     def close(self, channels: Tensor, opening: float) -> None:

@@ -1,6 +1,6 @@
 """What Ctrl-C and SIGTERM do to a run: sent at random moments of every phase, then resumed, then compared.
 
-    python -m benchmarks.signals [--tries 60] [--devices 1] [--seed 0]
+    python -m benchmarks.signals [--tries 60] [--devices 1] [--seed 0] [--patience 240]
 
 A disturbed run is stopped once in each phase, in a row: while Python imports, while data and gates are set up, in
 training (dense, shrinking, settling), and while the result is written. Its images come from two worker processes. A
@@ -47,7 +47,6 @@ PHASES: dict[str, int | None] = {
     "settling": STEPS * 6 + 1,
     "finishing": LAST_STEP,
 }
-PATIENCE = 240.0
 LATE = "had ended before the signal came"
 
 
@@ -88,8 +87,8 @@ def newest_step(out: Path) -> int:
 class Run:
     """One run that is started again and again."""
 
-    def __init__(self, recipe: Path, out: Path, devices: int) -> None:
-        self.out = out
+    def __init__(self, recipe: Path, out: Path, devices: int, patience: float) -> None:
+        self.out, self.patience = out, patience
         self.command = [*own_command(), "train", str(recipe), "--out", str(out), "--quiet", "--devices", str(devices)]
 
     def start(self) -> subprocess.Popen[str]:
@@ -103,7 +102,7 @@ class Run:
     def finish(self) -> bytes:
         """Go on to the end; the weights that come out."""
         process = self.start()
-        _, errors = process.communicate(timeout=PATIENCE)
+        _, errors = process.communicate(timeout=self.patience)
         if process.returncode:
             raise SystemExit(f"the run failed with {process.returncode}: {errors}")
         return (self.out / "model" / "model.safetensors").read_bytes()
@@ -115,14 +114,14 @@ class Run:
         if process.poll() is None:
             WAYS[way](process.pid, signum)
         try:
-            _, errors = process.communicate(timeout=PATIENCE)
+            _, errors = process.communicate(timeout=self.patience)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             return "did not end"
         return self._judge(process.returncode, signum, errors)
 
     def _wait_for(self, phase: str, process: subprocess.Popen[str], chance: random.Random) -> None:
-        steps, end = PHASES[phase], time.monotonic() + PATIENCE
+        steps, end = PHASES[phase], time.monotonic() + self.patience
         while process.poll() is None and not _listens(process.pid):
             time.sleep(0.001)
         if phase == "imports":
@@ -154,6 +153,7 @@ def main() -> None:
     parser.add_argument("--tries", type=int, default=60)
     parser.add_argument("--devices", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--patience", type=float, default=240.0, help="seconds to wait; more on a busy machine")
     options = parser.parse_args()
     chance = random.Random(options.seed)
     counts: dict[tuple[str, str], list[int]] = {}
@@ -162,11 +162,11 @@ def main() -> None:
         place = Path(folder)
         make_images(place / "images")
         recipe = write_recipe(place)
-        expected = Run(recipe, place / "whole", options.devices).finish()
+        expected = Run(recipe, place / "whole", options.devices, options.patience).finish()
         done = 0
         while done < options.tries:
             runs += 1
-            run = Run(recipe, place / f"run-{runs}", options.devices)
+            run = Run(recipe, place / f"run-{runs}", options.devices, options.patience)
             for phase in PHASES:
                 way, signum = chance.choice(list(WAYS)), chance.choice([signal.SIGINT, signal.SIGTERM])
                 problem = run.disturb(phase, signum, way, chance)

@@ -31,7 +31,8 @@ def main(steps: int = 60) -> nn.Module:
         settings = settings.set_save("no").set_logging("no")
         callbacks = [ShrinkCallback(shrinker)]
         Trainer(model, settings, train_dataset=data, optimizers=(optimizer, None), callbacks=callbacks).train()
-    small = pcs.compact(model.eval(), shrinker.plan(cut="selected"), example)
+        small = pcs.compact(model.eval(), shrinker.plan(cut="selected"), example)
+        Trainer(small, settings, train_dataset=data).train()  # the settling phase, at a falling learning rate
     print(f"{model.num_parameters():,} -> {small.num_parameters():,} parameters")
     return small
 

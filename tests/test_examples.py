@@ -18,7 +18,7 @@ from pcshrink.models import build
 from pcshrink.surgery.gates import find_gates
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
-LONGEST = 60
+LONGEST = 70
 pytestmark = pytest.mark.train
 
 

@@ -188,6 +188,104 @@ ablate digits --out {new} --over nope
 ablate digits --out {new} --over shrink.nope=1,2
 ablate digits --out {new} --over shrink.alpha=1,2
 ablate digits --out {new} --table nope
+shrink
+shrink nope --images {images} --budget madds=0.5 --out {new}
+shrink resnet20 --images missing --budget madds=0.5 --out {new}
+shrink resnet20 --images {empty} --budget madds=0.5 --out {new}
+shrink resnet20 --images {file} --budget madds=0.5 --out {new}
+shrink resnet20 --images {images} --budget half --out {new}
+shrink resnet20 --images {images} --budget "" --out {new}
+shrink resnet20 --images {images} --budget madds --out {new}
+shrink resnet20 --images {images} --budget madds=0 --out {new}
+shrink resnet20 --images {images} --budget madds=1.5 --out {new}
+shrink resnet20 --images {images} --budget madds=nan --out {new}
+shrink resnet20 --images {images} --budget latency=-1 --out {new}
+shrink resnet20 --images {images} --budget max-drop=0 --out {new}
+shrink resnet20 --images {images} --budget max-drop=inf --out {new}
+shrink resnet20 --images {images} --budget madds=0.5
+shrink resnet20 --images {images} --budget madds=0.5 --out {new}
+shrink resnet20 --images {images} --budget madds=0.5 --out ""
+shrink resnet20 --images {images} --budget madds=0.5 --out {file}
+shrink resnet20 --images {images} --budget madds=0.5 --out {new} --weights missing.pt
+shrink resnet20 --images {images} --budget madds=0.5 --out {new} --weights {file}
+shrink resnet20 --images {images} --budget madds=0.5 --out {new} --weights {picture}
+shrink resnet20 --images {images} --budget madds=0.5 --out {new} --weights {weights} --hours 0
+shrink resnet20 --images {images} --budget madds=0.5 --out {new} --weights {weights} --hours -1
+shrink resnet20 --images {images} --budget madds=0.5 --out {new} --weights {weights} --hours nan
+shrink resnet20 --images {images} --budget madds=0.5 --out {new} --weights {weights} --hours inf
+shrink resnet20 --images {images} --budget madds=0.5 --out {new} --weights {weights} --seed -1
+shrink resnet20 --images {images} --budget madds=0.5 --out {new} --weights {weights} --threads 0
+shrink resnet20 --images {images} --budget madds=0.5 --out {new} --weights {weights} --set nope=1
+shrink resnet20 --images {images} --budget madds=0.5 --out {new} --weights {weights} --set shrink.budget=nope
+shrink resnet20 --images {images} --budget madds=0.5 --out {new} --weights {weights} --resume
+shrink resnet20 --images {images} --budget madds=0.5 --out {new} --no-labels
+shrink os:getcwd --images {images} --budget madds=0.5 --out {new}
+shrink timm:resnet1 --images {images} --budget madds=0.5 --out {new}
+export {saved} --int8
+export {saved} --int8 --images missing
+export {saved} --int8 --images {empty}
+export {saved} --int8 --images {file}
+export {saved} --images {images}
+export {saved} --int8 --images {images} --format pt2
+export {saved} --format ""
+export {saved} --out ""
+bench {saved} --seconds inf
+bench {saved} --runtime ""
+bench {saved} --batch ""
+bench {saved} --model nope
+eval {saved} --data ""
+eval ""
+info ""
+info {picture}
+predict {saved} {picture} --top many
+predict {saved} ""
+predict "" {picture}
+predict {saved} {saved}
+report ""
+report {file}
+report {run} --out {empty}
+report {run} --csv {file}
+report {run} --svg {file}
+report {run} --figure nope --csv {new}
+report {run} --figure tradeoff
+report {run} --runtime nope
+report {run} {run}
+compare
+compare digits --out {new} --methods ""
+compare digits --out {new} --methods pcs+nope=1
+compare digits --out {new} --methods pcs+alpha=7
+compare digits --out {new} --budgets ""
+compare digits --out {new} --budgets nan
+compare digits --out {new} --seeds -1
+compare digits --out {new} --set nope=1
+compare digits --out ""
+compare digits --out {new} --weights {file}
+ablate
+ablate digits --out {new} --over ""
+ablate digits --out {new} --over shrink.alpha
+ablate digits --out {new} --over shrink.alpha=
+ablate digits --out {new} --over shrink.alpha=0.1,0.2 --table k
+ablate digits --out {new} --over shrink.alpha=0.1,0.2 --jobs 0
+ablate digits --out {new} --over shrink.alpha=0.1,0.2 --seeds 0
+ablate nope --out {new} --over shrink.alpha=0.1,0.2
+data shards {images} --out ""
+data shards {images} --out {new} --size -5MB
+data shards {images} --out {new} --size nan
+data shards {file} --out {new}
+data shards {images} --out {images}
+data check ""
+doctor extra
+doctor --nope
+recipes ""
+methods ""
+widths --batch 0
+inspect ""
+inspect resnet20 --ratio nan
+inspect resnet20 --input 3,32,32,32
+inspect resnet20 --html ""
+demo --out ""
+train digits --set epochs.shrink=nan --out {new}
+train "" --out {new}
 --nope
 """.strip().splitlines()
 

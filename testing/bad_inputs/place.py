@@ -36,6 +36,7 @@ class Place:
             "saved": str(self.saved), "images": str(self.images), "new": str(self.fresh() / "out"),
             "onnx": str(self.onnx), "bare": str(self.bare), "file": str(self.text), "picture": str(self.picture),
             "empty": str(self.fresh()), "flat": str(self.images / "train"), "run": str(self.run),
+            "weights": str(self.weights),
         }  # fmt: skip
 
     @property
@@ -97,6 +98,13 @@ class Place:
                     noise = np.random.default_rng([number, label, index]).integers(0, 256, (20, 24, 3), dtype=np.uint8)
                     Image.fromarray(noise).save(folder / f"{index}.png")
         return root
+
+    @functools.cached_property
+    def weights(self) -> Path:
+        """Of a ResNet-20 for two classes."""
+        path = self.fresh() / "weights.pt"
+        torch.save(create("resnet20", num_classes=2).state_dict(), path)
+        return path
 
     @functools.cached_property
     def picture(self) -> Path:

@@ -10,7 +10,7 @@ import torch
 import pcshrink as pcs
 from pcshrink.budget import latency as latency_budget
 from pcshrink.budget.cost_model import CostModel
-from pcshrink.errors import ConfigError
+from pcshrink.errors import ConfigError, ShrinkWarning
 from pcshrink.measure import timing
 from pcshrink.measure.layers import LayerTable, layers_of
 from pcshrink.models import create
@@ -103,12 +103,16 @@ def test_a_loop_of_ones_own_lands_at_learned_widths_that_meet_a_latency(monkeypa
     fake_times(monkeypatch, 1)
     fake_whole(monkeypatch, overhead=0.004)
     attached, example = shrinker(price="latency", total_steps=8)
-    pcs.set_budget(attached, example, latency=0.6, runtime="eager", gates="fold")
+    with pytest.warns(ShrinkWarning, match="8 steps"):
+        pcs.set_budget(attached, example, latency=0.6, runtime="eager", gates="fold")
+    optimizer = torch.optim.SGD(attached.param_groups(weight_decay=0.0), lr=1e-4)
     worth = torch.Generator().manual_seed(0)
     for gate in attached.method.gates.values():
         gate.running.copy_(torch.rand(gate.running.shape, generator=worth))
     for _ in range(8):
-        attached.model(torch.randn(2, 3, 32, 32))
+        (attached.model(torch.randn(2, 3, 32, 32)).square().mean() + attached.penalty()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
         attached.step()
     left = {g.name: g.channels - g.k for g in attached.groups}
     shares = {left[g.name] / g.channels for g in attached.groups}

@@ -187,7 +187,7 @@ def test_predict_and_info(
     assert capsys.readouterr().out.startswith(f"{tmp_path / '00.png'}: {int(wanted[0])} ")
     assert call(monkeypatch, "info", str(finished)) == 0
     shown = capsys.readouterr().out
-    for text in ("digitsnet", "finished in", "accuracy", "0, 1, 2", "0.3054", "channels in"):
+    for text in ("digitsnet", "finished in", "accuracy", "0, 1, 2", "0.3054", "channels in", "budget", ", reached "):
         assert text in shown
     assert call(monkeypatch, "info", str(tmp_path)) == 2
     assert "holds neither a run" in capsys.readouterr().err

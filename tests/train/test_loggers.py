@@ -127,7 +127,7 @@ def logged_items(data: bytes) -> Iterator[Any]:
 @pytest.mark.unit
 @pytest.mark.filterwarnings("default")
 def test_weights_and_biases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wandb = pytest.importorskip("wandb", reason="wandb is not installed: pip install pcshrink[loggers]")
+    wandb = pytest.importorskip("wandb", reason="wandb is not installed: pip install '.[loggers]'")
     monkeypatch.setenv("WANDB_MODE", "offline")
     log_three_epochs(WeightsAndBiases(tmp_path))
     wandb.teardown()  # its own process writes the files
@@ -143,7 +143,7 @@ def test_weights_and_biases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.unit
 @pytest.mark.filterwarnings("default")
 def test_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed: pip install pcshrink[loggers]")
+    mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed: pip install '.[loggers]'")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "store").as_uri())
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     log_three_epochs(MLflow(tmp_path))

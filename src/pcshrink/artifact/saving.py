@@ -18,7 +18,7 @@ from pcshrink.artifact.state import frozen, gate_states, scale_states, take_apar
 from pcshrink.artifact.store import WEIGHTS, folder_at, replace_artifact, sha256
 from pcshrink.common.preprocessing import Preprocessing
 from pcshrink.errors import CheckpointError, ConfigError, PlanMismatchError
-from pcshrink.graph.model import unwrap
+from pcshrink.graph.model import check_finite, unwrap
 from pcshrink.methods.prepared import mark_of
 from pcshrink.surgery.gate import GATE
 from pcshrink.surgery.plan import PrunePlan, require_plan
@@ -60,8 +60,10 @@ def save(
         CheckpointError: The folder or a tensor cannot be written.
         ConfigError: The builder does not make this model, or an argument is not plain data.
         PlanMismatchError: The plan belongs to another model.
+        VerificationError: The model holds numbers that are not finite.
     """
     base, folder, plan = unwrap(model), folder_at(dir), None if plan is None else require_plan(plan)
+    check_finite(base)
     tensors, tied = take_apart(base)
     shapes = {name: tuple(t.shape) for name, t in tensors.items()}
     shapes |= {alias: shapes[name] for alias, name in tied.items()}

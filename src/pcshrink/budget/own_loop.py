@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Literal
 
 from pcshrink.budget.allocate import CostTarget, Limit
@@ -9,7 +10,7 @@ from pcshrink.budget.config import BudgetConfig
 from pcshrink.budget.cost_model import CostModel
 from pcshrink.budget.latency import Search, choose
 from pcshrink.budget.latency_target import LatencyTarget
-from pcshrink.errors import ConfigError
+from pcshrink.errors import ConfigError, ShrinkWarning
 from pcshrink.measure.layers import LayerTable
 from pcshrink.shrinker import Shrinker
 
@@ -26,6 +27,8 @@ def set_budget(
         **budget: One of ``madds``, ``params`` and ``mem_access``, a share of the dense network (up to 1) or a number;
             and ``convention``. Or ``latency``, a share of the dense network's measured time; with ``runtime`` and
             ``threads``, for the batch of the example input and folded gates.
+
+    A ``ShrinkWarning`` says where the steps are too few for the push.
 
     Returns:
         The limit, and what any choice of widths costs.
@@ -60,6 +63,8 @@ def set_budget(
     if shrinker.method.priced_by is not None:
         shrinker.method.set_prices(costs.prices(shrinker.method.priced_by))
     shrinker.method.set_target(target)
+    for concern in shrinker.method.concerns():
+        warnings.warn(concern, ShrinkWarning, stacklevel=2)
     return target
 
 

@@ -82,6 +82,9 @@ def export(
     if int8 and (format != "onnx" or images is None or batch == "dynamic"):
         message = "--int8 needs --format onnx, --images DIR to calibrate with, and a fixed --batch"
         raise ConfigError(message)
+    if images is not None and not int8:
+        message = "--images is only used with --int8; add that, or leave --images out"
+        raise ConfigError(message)
     sizes = () if batch == "dynamic" else parse_numbers(batch, "--batch", '1 or "dynamic"')
     if len(sizes) > 1:
         message = f'--batch wants one size here, or "dynamic" for all; got {batch}'

@@ -24,7 +24,7 @@ app = typer.Typer(
     name="pcshrink",
     help="Smaller and faster PyTorch networks by Progressive Channel-Shrinking.",
     epilog=examples(
-        "pcshrink demo                               # one minute, nothing else needed",
+        "pcshrink demo                               # a minute or two, nothing else needed",
         "pcshrink inspect timm:resnet50 --ratio 0.5  # look before you train",
         "pcshrink train cifar10-resnet20           # from a recipe to a compact network",
         "pcshrink bench runs/cifar10-resnet20 --dense",

@@ -10,7 +10,8 @@ import typer
 
 from pcshrink.cli.options import Threads, examples
 from pcshrink.cli.report_page import last_report, write_curve_page
-from pcshrink.cli.train import Quiet, Settings, TrustCode
+from pcshrink.cli.train import MISSED, Quiet, Settings, TrustCode
+from pcshrink.errors import CheckpointError
 
 if TYPE_CHECKING:
     from pcshrink.pretrained.request import Request
@@ -67,15 +68,19 @@ def shrink(
 ) -> None:
     """Make a pretrained network faster with a folder of images.
 
-    Images without labels do: the network itself is the teacher, and agreement with it is what counts.
+    Images without labels do: the network itself is the teacher, and agreement with it is what counts. Ends with code 3
+    if the network costs more than its budget.
     """
-    from pcshrink.pretrained.request import Goal, Request
+    from pcshrink.pretrained.request import RECIPE, Goal, Request
     from pcshrink.train.interrupt import Interrupted
 
     request = Request(
         model=model, images=images, out=out, goal=Goal.parse(budget), weights=weights, labels=labels, hours=hours,
         seed=seed, threads=threads, settings=tuple(settings or ()), trust=trust,
     )  # fmt: skip
+    if resume and not any(out.rglob(RECIPE)):
+        message = f"there is nothing in {out} to go on with; leave --resume out to start"
+        raise CheckpointError(message)
     try:
         (_smallest if request.goal.kind == "max-drop" else _one)(request, dry_run=dry_run, resume=resume, quiet=quiet)
     except Interrupted as stop:
@@ -93,9 +98,11 @@ def _one(request: Request, *, dry_run: bool, resume: bool, quiet: bool) -> None:
     if dry_run:
         return
     shrunk = run_one(prepared, request.out, resume=resume, trust=request.trust, quiet=quiet)
-    typer.echo("\n" + shrunk.table())
+    typer.echo("\n" + shrunk.table() + "\n\n" + shrunk.budget_line(request.goal))
     names = ["shrink.yaml", "model", "model.onnx", "held-out.txt", *last_report(request.out)]
     typer.echo(f"\nfiles in {request.out}: {', '.join(names)}")
+    if shrunk.missed(request.goal):
+        raise typer.Exit(MISSED)
 
 
 def _smallest(request: Request, *, dry_run: bool, resume: bool, quiet: bool) -> None:

@@ -1,6 +1,7 @@
 """ImageNet-style folders: decoded by worker processes, the same batches whatever their number."""
 
 import dataclasses
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -210,16 +211,19 @@ class _Delivery:
 
     def deliver(self, samples: _FolderSamples, keys: Iterable[list[Key]]) -> Iterator[Batch]:
         """Yield a batch for every list of keys."""
-        loader: DataLoader[Any] = DataLoader(
-            samples,
-            batch_sampler=cast(Any, keys),  # anything that yields lists of keys, says torch's documentation
-            collate_fn=_collate,
-            num_workers=self.workers,
-            pin_memory=self.device.type == "cuda",
-            # Without its own generator a loader draws from the global one, and a resumed run would differ.
-            generator=torch.Generator().manual_seed(0),
-        )
-        with unheard_by_children():
+        with unheard_by_children(), warnings.catch_warnings():
+            # The number of workers was asked for, or is one for each core of the machine; where a process may use
+            # fewer cores, torch has four lines to say about it.
+            warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)
+            loader: DataLoader[Any] = DataLoader(
+                samples,
+                batch_sampler=cast(Any, keys),  # anything that yields lists of keys, says torch's documentation
+                collate_fn=_collate,
+                num_workers=self.workers,
+                pin_memory=self.device.type == "cuda",
+                # Without its own generator a loader draws from the global one, and a resumed run would differ.
+                generator=torch.Generator().manual_seed(0),
+            )
             batches = iter(loader)
         for batch in batches:
             if isinstance(batch, BrokenImage):

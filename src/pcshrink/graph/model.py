@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_iter, tree_map
 
-from pcshrink.errors import ConfigError
+from pcshrink.errors import ConfigError, VerificationError
 
 CONV1D = "transformers.pytorch_utils.Conv1D"
 
@@ -91,6 +91,31 @@ def named_tensors(model: nn.Module, *, every_name: bool = False) -> dict[str, Te
                     seen.add(id(tensor))
                     named[f"{name}.{key}" if name else key] = tensor
     return named
+
+
+def check_finite(model: nn.Module) -> None:
+    """Refuse a network that holds numbers which are not finite; a buffer may be infinite, as masks are.
+
+    Raises:
+        VerificationError: It does; the message names the tensors.
+    """
+    weights = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    bad = [
+        name
+        for name, tensor in named_tensors(model).items()
+        if tensor.is_floating_point()
+        and tensor.element_size() > 1
+        and not tensor.is_meta
+        and bool((~tensor.isfinite() if name in weights else tensor.isnan()).any())
+    ]
+    if bad:
+        more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
+        message = (
+            f"the network holds numbers that are not finite, in {', '.join(bad[:3])}{more}, so whatever it says is "
+            "wrong. A batch that was not finite went through it, or the training diverged: go back to a state "
+            "from before"
+        )
+        raise VerificationError(message)
 
 
 @contextlib.contextmanager

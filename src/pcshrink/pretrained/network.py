@@ -46,12 +46,16 @@ def open_network(request: Request) -> Network:
     """Make the network and load its weights.
 
     Raises:
-        ConfigError: There is no such network, it is code that nobody trusts, or it is no classifier of images.
+        ConfigError: There is no such network, it has no weights, it is code that nobody trusts, or it is no
+            classifier of images.
         CheckpointError: The weights cannot be read, or do not fit.
     """
     source, _ = resolve(request.model)
     if not source and not request.trust:
         message = f"{request.model!r} is code of your own, which would be run; if you trust it, say --trust"
+        raise ConfigError(message)
+    if source == "pcshrink" and request.weights is None:
+        message = f"{request.model} comes without weights, so there is nothing to keep; give --weights FILE"
         raise ConfigError(message)
     section: dict[str, Any] = {"name": request.model}
     if request.weights is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast, get_args
@@ -9,6 +10,7 @@ from typing import Literal, cast, get_args
 from pcshrink.errors import ConfigError
 
 Kind = Literal["latency", "madds", "params", "max-drop"]
+RECIPE = "shrink.yaml"  # what was run
 FORMS = "latency=0.5, madds=0.5, params=0.5 or max-drop=1.0"
 
 
@@ -85,6 +87,6 @@ class Request:
 
     def __post_init__(self) -> None:
         """Check what cannot work with any network."""
-        if self.hours is not None and not self.hours > 0:
-            message = f"--hours must be above 0, got {self.hours:g}"
+        if self.hours is not None and not 0 < self.hours < math.inf:
+            message = f"--hours must be a number above 0, got {self.hours:g}"
             raise ConfigError(message)

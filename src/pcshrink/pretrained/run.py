@@ -19,12 +19,13 @@ from pcshrink.measure.timing import clock_for
 from pcshrink.models import usual_preprocessing
 from pcshrink.pretrained.paired import Paired, compare_errors
 from pcshrink.pretrained.prepare import Prepared
+from pcshrink.pretrained.request import RECIPE, Goal
 from pcshrink.train.answers import kept_answers
 from pcshrink.train.recipe.read import dump_recipe, load_recipe
+from pcshrink.train.result import LATENCY_TOLERANCE, TOLERANCE
 from pcshrink.train.run import open_section, train
 
 RESULT = "shrunk.json"
-RECIPE = "shrink.yaml"
 # These follow from how quick the machine was when the run was planned.
 PLANNED = {"epochs", "description", "output"}
 RUNTIME = "onnxruntime"
@@ -64,6 +65,21 @@ class Shrunk:
             ("params", f"{100 * self.params:.1f} %", "of the dense network's"),
         ]  # fmt: skip
         return text_table(rows, "<><")
+
+    def missed(self, goal: Goal) -> bool:
+        """Whether the network costs more than was asked for, beyond what a measurement may be wrong by."""
+        if goal.kind == "max-drop":
+            return False  # a search has its own conclusion
+        if goal.kind == "latency":
+            return self.latency[1] > (1 + LATENCY_TOLERANCE) * goal.amount
+        return (self.madds if goal.kind == "madds" else self.params) > (1 + TOLERANCE) * goal.amount
+
+    def budget_line(self, goal: Goal) -> str:
+        """The budget, and whether it was met, in words."""
+        where = f" in {RUNTIME}" if goal.kind == "latency" else ""
+        reached = {"latency": self.latency[0], "madds": self.madds, "params": self.params}[goal.kind]
+        missed = "; MISSED" if self.missed(goal) else ""
+        return f"budget: {goal.amount:.1%} of the dense network's {goal.kind}{where}, reached {reached:.1%}{missed}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""

@@ -9,7 +9,7 @@ from torch import nn
 
 from pcshrink.errors import ConfigError
 from pcshrink.graph.examples import examples_of
-from pcshrink.graph.model import unwrap
+from pcshrink.graph.model import check_finite, unwrap
 from pcshrink.proof.verify import check
 from pcshrink.surgery.cut import apply_plan
 from pcshrink.surgery.fold import fold_gates_
@@ -35,12 +35,14 @@ def compact(
     Raises:
         PlanMismatchError: The plan belongs to another model.
         TraceError: The model does not run on the example input.
-        VerificationError: The compact model does not agree with the masked one.
+        VerificationError: The compact model does not agree with the masked one, or the model holds numbers that are
+            not finite.
     """
     if gates not in ("keep", "fold"):
         message = f'gates must be "keep" or "fold", got {gates!r}'
         raise ConfigError(message)
     base = unwrap(model)
+    check_finite(base)
     small = apply_plan(base, plan)
     if gates == "fold":
         fold_gates_(small)

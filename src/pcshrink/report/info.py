@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from pcshrink.artifact.record import Artifact
 from pcshrink.artifact.store import RECORD
 from pcshrink.common.tables import text_table
 from pcshrink.errors import CheckpointError
+from pcshrink.train.result import Result
 
 
 def describe_folder(folder: str | Path) -> dict[str, Any]:
@@ -89,6 +91,12 @@ def _outcome(result: dict[str, Any]) -> dict[str, Any]:
         if values[1] is not None:
             before, after = ("-" if v is None else f"{v:,.2f}" if unit else f"{v:,}" for v in values)
             rows[metric] = f"{before}{unit} dense, {after}{unit} now"
+    if "latency_ms" in rows:
+        rows[f"latency_{result['compact'].get('latency_runtime', 'eager')}"] = rows.pop("latency_ms")
+    if result.get("budget"):
+        known = {field.name for field in dataclasses.fields(Result)}
+        made = Result(**{name: value for name, value in result.items() if name in known})
+        rows["budget"] = made.budget_line().removeprefix("budget: ")
     return rows
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pcshrink.common.files import write_text
+from pcshrink.common.install import install_hint
 from pcshrink.errors import CheckpointError, ConfigError
 from pcshrink.report.compare import listing, open_runs
 from pcshrink.report.curves import step_loss, training
@@ -75,7 +76,7 @@ def fill(template: str, **values: object) -> str:
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
     except ModuleNotFoundError as error:
-        message = "pages need jinja2; install it with `pip install pcshrink[report]`"
+        message = f"pages need jinja2; install it with {install_hint('jinja2')}"
         raise ConfigError(message) from error
     environment = Environment(
         loader=PackageLoader("pcshrink.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,

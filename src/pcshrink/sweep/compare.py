@@ -83,6 +83,7 @@ def compare(
     numbers = seeds_of(recipe, seeds)
     with open_sweep(out, given_weights(recipe, weights), trust=trust) as sweep:
         entries = _plan(common_start(sweep), chosen, budgets, numbers)
+        _check_any(entries)
         train_start(sweep, say)
         outcomes, stopped = run_all(sweep, [run for entry in entries for run in entry.runs], jobs=jobs, say=say)
         if sweep.recipe.output.latency and not stopped:
@@ -105,6 +106,14 @@ def _plan(recipe: Recipe, chosen: Sequence[Choice], budgets: Sequence[float], nu
             label = f"{choice.label}-{budget:g}" if budget is not None else choice.label
             entries.append(_Entry(choice, budget, [_run(f"{label}-s{n}", recipe, choice, budget, n) for n in numbers]))
     return entries
+
+
+def _check_any(entries: Sequence[_Entry]) -> None:
+    """Refuse a comparison of which nothing can run, before the dense network is trained for it."""
+    reasons = [run.refused for entry in entries for run in entry.runs]
+    if all(reasons):
+        message = f"none of these runs is possible: {reasons[0]}"
+        raise ConfigError(message)
 
 
 def _run(label: str, recipe: Recipe, choice: Choice, budget: float | None, seed: int) -> Run:

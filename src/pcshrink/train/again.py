@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,15 +57,25 @@ def evaluate_saved(
     # What was held out of a folder for want of a val can only be told from the whole folder.
     whole = as_trained and not Path(section.root or ".", "val").is_dir()
     seed, channels_last = (recipe.seed, recipe.train.channels_last) if recipe is not None else (0, False)
-    opened = open_section(section, seed, channels_last, preprocessing=seen, evaluation_only=not whole, trust=trust)
+    try:
+        opened = open_section(section, seed, channels_last, preprocessing=seen, evaluation_only=not whole, trust=trust)
+    except ConfigError as error:
+        if saved.preprocessing is None:
+            raise
+        message = f"the network was saved for images of {_sizes(seen.input_size)}, not for {section.name!r}: {error}"
+        raise DataError(message) from error
     opened = kept_answers(opened, folder if (folder / "model").is_dir() else folder.parent)
     if saved.preprocessing is not None and opened.input_shape != seen.input_size:
-        wanted, got = (" x ".join(map(str, shape)) for shape in (seen.input_size, opened.input_shape))
+        wanted, got = _sizes(seen.input_size), _sizes(opened.input_shape)
         message = f"the network was saved for images of {wanted}, those of {section.name!r} have {got}"
         raise DataError(message)
     check_fit(model, opened)
     score = evaluate(model, opened.val)
     return score.figures() | {"accuracy": 100 - score.error, "data": section.name} | ({"note": note} if note else {})
+
+
+def _sizes(shape: Sequence[int]) -> str:
+    return " x ".join(map(str, shape))
 
 
 def _section(folder: Path, recipe: Recipe | None, data: str | None, root: Path | None) -> DataSection:

@@ -126,7 +126,10 @@ class Phases:
         self._say_concerns(shrinker)
 
     def _say_concerns(self, shrinker: Shrinker) -> None:
-        for concern in shrinker.method.concerns():
+        concerns = shrinker.method.concerns()
+        if shrinker.method.static and not self.recipe.epochs.settle:
+            concerns = [*concerns, "there is no settling phase, so the network ends as bad as the cut leaves it"]
+        for concern in concerns:
             self.console.say(f"note: {concern}")
 
     def _attach(self) -> None:

@@ -116,6 +116,11 @@ class SalienceGate(ReadingGate, kind="salience"):
         self.generator.fc2.bias[channels] = 6 * (REOPENED - 0.5)
 
     @torch.no_grad()
+    def lower(self, distance: Tensor) -> None:
+        """Bring the saliences down by this much (C,), in units of the hard sigmoid's input."""
+        self.generator.fc2.bias.sub_(distance.to(self.generator.fc2.bias))
+
+    @torch.no_grad()
     def close(self, channels: Tensor, opening: float) -> None:
         """Multiply these channels (1 = this one) by what is left of the opening; at 0 they are dead for every input."""
         self.closes = True

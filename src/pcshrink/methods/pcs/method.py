@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -9,13 +10,24 @@ import torch
 from torch import Tensor
 
 from pcshrink.config import MethodConfig, Quantity
+from pcshrink.errors import SalienceError
 from pcshrink.methods.base import Step, Target
-from pcshrink.methods.control import AHEAD, Control, on_the_way
+from pcshrink.methods.control import AHEAD, LAND_AT, Control, on_the_way
 from pcshrink.methods.pcs.config import ShrinkConfig
-from pcshrink.methods.pcs.rules import base_rate, keep_mask, largest_rate, rate, shortest_push, steady_rate
+from pcshrink.methods.pcs.rules import (
+    SLOPE,
+    base_rate,
+    beyond_adamw,
+    keep_mask,
+    largest_rate,
+    rate,
+    shortest_push,
+    steady_rate,
+)
 from pcshrink.methods.pcs.salience import SalienceMethod
 
 STEER_EVERY = 10  # steps
+FIRST_LOOK = 20  # steps after which a push must have been felt; a loss scaler may skip some in the beginning
 STUBBORN = 0.25  # power of a salience that counts as left; in proportion, many channels stopped half-way would do
 
 
@@ -31,11 +43,13 @@ class PCS(SalienceMethod[ShrinkConfig]):
         control: How the budget steers the rate.
         least: With a budget: the fewest channels each group may keep; the widths themselves where they are dictated.
         channels: With a budget: how many channels all groups had in the beginning.
+        DIRECT: A push that AdamW is too slow for is made up for; not where the task alone decides what leaves.
     """
 
     Config: ClassVar[type[MethodConfig]] = ShrinkConfig
     budget_by: ClassVar[str] = "the rate, until what has died meets it"
     reference: ClassVar[str] = "Pan et al., Progressive Channel-Shrinking Network"
+    DIRECT: ClassVar[bool] = True
     variants: ClassVar[tuple[str, ...]] = ("allocation=uniform",)  # the control of learned widths
 
     def __init__(self, config: ShrinkConfig) -> None:
@@ -49,6 +63,7 @@ class PCS(SalienceMethod[ShrinkConfig]):
         self.least: dict[str, int] = {}
         self.channels = 0
         self._prices: Tensor | None = None
+        self._asked = self._felt = False  # whether the penalty was made, and a gradient came back from it
 
     @classmethod
     def for_pretrained(cls) -> dict[str, Any]:
@@ -119,13 +134,75 @@ class PCS(SalienceMethod[ShrinkConfig]):
         """lambda(t) R."""
         pushed = self.shrinking_loss()
         self.pushed = float(pushed.detach())
-        return pushed * self.lam
+        weighed = pushed * self.lam
+        self._asked = True
+        if torch.compiler.is_compiling():
+            self._felt = True  # cannot be known in compiled code
+        elif not self._felt and weighed.requires_grad:
+            weighed.register_hook(self._note_gradient)
+        return weighed
+
+    def _note_gradient(self, gradient: Tensor) -> None:
+        self._felt = True
 
     def after_step(self, *, pushing: bool = True) -> None:
         """Take the batch into the running salience; steer while pushing."""
         super().after_step(pushing=pushing)
+        if pushing and self.steps == min(FIRST_LOOK, math.ceil(LAND_AT * self.config.total_steps)):
+            self._check_push()
+        if pushing:
+            self._push_directly()
         if pushing and self.target is not None:
             self._steer(self.target)
+
+    def _speed(self) -> float:
+        """How fast saliences would fall at this step under SGD, in units of the hard sigmoid's input."""
+        config, steps = self.config, self.config.total_steps
+        if self.target is not None:
+            steady = steady_rate(config.init_salience, AHEAD * steps, lr=1.0, momentum=0.0)
+            return SLOPE * config.multiple * steady * self.control.boost
+        largest = largest_rate(steps, lr=1.0, momentum=0.0)
+        base = base_rate(config.multiple, steps, lr=1.0, momentum=0.0, power=config.power)
+        return SLOPE * min(rate(base, self.steps, steps, config.power), largest)
+
+    def _push_directly(self) -> None:
+        """Under AdamW no penalty moves a salience faster than the learning rate allows: move what that lacks."""
+        config = self.config
+        lack = beyond_adamw(self._speed(), config.lr) if config.optimizer == "adamw" and config.lam is None else 0.0
+        if not (lack and self.DIRECT):
+            return
+        pushed = self.selected_units & (self.units.running > config.threshold)
+        places = self.units.spread(pushed.to(self.units.running.dtype))
+        for gate, part in zip(self.units.gates, places.split(self.units.widths), strict=True):
+            gate.lower(part * lack)
+
+    def _check_push(self) -> None:
+        """Stop early where nothing is pushed: with a budget, channels would be closed by force that nobody let go of.
+
+        Raises:
+            SalienceError: The penalty is not part of the loss, or the optimizer does not know the gates.
+        """
+        begun = f"{self.steps} steps were taken with step(), but"
+        if not self._asked:
+            message = (
+                f"{begun} penalty() was never called. Add shrinker.penalty() to the loss; outside the shrinking "
+                "phase call step(pushing=False)"
+            )
+            raise SalienceError(message)
+        if not self._felt:
+            message = f"{begun} no backward() ever went through what penalty() gave. Add it to the loss"
+            raise SalienceError(message)
+        if len(self._untouched()) == len(self.salience_gates):
+            message = (
+                f"{begun} the optimizer has not changed a single one of {len(self.salience_gates)} gates. Make it "
+                "after attach_, from shrinker.param_groups(weight_decay)"
+            )
+            raise SalienceError(message)
+
+    def _untouched(self) -> list[str]:
+        """Gates that are as they were in the beginning."""
+        start = 6 * (self.config.init_salience - 0.5)
+        return [n for n, gate in self.salience_gates.items() if bool((gate.generator.fc2.bias == start).all())]
 
     def _steer(self, target: Target) -> None:
         due = self.steps % STEER_EVERY == 0 and not self.control.landed
@@ -216,8 +293,7 @@ class PCS(SalienceMethod[ShrinkConfig]):
     def diagnosis(self) -> str:
         """What was seen of the push, and what to do."""
         config, gates = self.config, self.salience_gates
-        start = 6 * (config.init_salience - 0.5)
-        untouched = [n for n, g in gates.items() if bool((g.generator.fc2.bias == start).all())]
+        untouched = self._untouched()
         seen = (
             f"{self.steps} of {config.total_steps} steps were taken with step(), lambda reached {self.lam:.3g}, the "
             f"highest salience among the {int(self.selected_units.sum())} channels that are pushed is "

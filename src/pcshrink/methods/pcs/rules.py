@@ -54,6 +54,11 @@ def steady_rate(salience: float, steps: float, lr: float, momentum: float = 0.9,
     return speed / (lr / (1 - momentum) * SLOPE)
 
 
+def beyond_adamw(speed: float, lr: float) -> float:
+    """What of a bias's speed no gradient can give under AdamW, which moves it by about the learning rate a step."""
+    return max(speed - lr, 0.0)
+
+
 def shortest_push() -> int:
     """Steps of a schedule below which the largest rate is bound by ``FASTEST``."""
     return round(5 * RANGE / FASTEST)

@@ -112,6 +112,7 @@ class SalienceMethod(Method[G]):
         """Drop what was recorded."""
         for gate in self.salience_gates.values():
             gate.batch_mean()
+        self.units.restore_statistics()
 
     def before_step(self, *, settled: float | None) -> None:
         """Blend the gates into constants, if they are to be folded."""
@@ -122,6 +123,7 @@ class SalienceMethod(Method[G]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where ``state_dict`` was taken."""
         super().load_state_dict(state)
+        self.units.note_statistics()
         self._selected = None
 
 

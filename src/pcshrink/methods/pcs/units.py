@@ -33,6 +33,9 @@ class Units:
         self._count = torch.bincount(self._owner, minlength=sum(sizes))
         self._group = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
         self._start = torch.repeat_interleave(torch.tensor([0, *sizes]).cumsum(0)[:-1], torch.tensor(sizes))
+        norms = [gate.generator.norm for gate in gates if gate.generator.norm is not None]
+        self._norms = [norm for norm in norms if norm.running_mean is not None and norm.running_var is not None]
+        self.note_statistics()
 
     def _here(self, device: torch.device) -> None:
         """Follow the model to its device."""
@@ -124,6 +127,25 @@ class Units:
             new = list((flat / dist.get_world_size()).split([len(m) for m in new]))
         if bool(torch.cat(new).isfinite().all()):  # one bad batch would spoil the average for good
             torch._foreach_lerp_([gate.running for gate, _ in seen], new, alpha)
+            self.note_statistics()
+        else:
+            self.restore_statistics()
+
+    @torch.no_grad()
+    def note_statistics(self) -> None:
+        """Keep the statistics of the generators' norms as they are after a good batch."""
+        self._sound = torch.cat(self._statistics()) if self._norms else None
+
+    @torch.no_grad()
+    def restore_statistics(self) -> None:
+        """After a bad batch: be as the last good one left them."""
+        if self._sound is not None:
+            now = self._statistics()
+            torch._foreach_copy_(now, list(self._sound.to(now[0].device).split([len(part) for part in now])))
+
+    def _statistics(self) -> list[Tensor]:
+        pairs = ((norm.running_mean, norm.running_var) for norm in self._norms)
+        return [part for pair in pairs for part in pair if part is not None]
 
     def _means_of_one_pass(self) -> list[Tensor | None]:
         """The mean salience of every gate at once, if each saw the same single batch; otherwise nothing."""

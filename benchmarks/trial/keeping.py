@@ -19,7 +19,7 @@ def keep_all(runs: Path) -> None:
         folder = runs / name
         if (folder / "result.json").is_file():
             _keep_finished(name, folder)
-        elif Checkpoints(folder / "checkpoints").found():
+        elif Checkpoints(folder / "checkpoints").written():
             _keep_unfinished(name, folder)
 
 
@@ -34,7 +34,7 @@ def _keep_finished(name: str, folder: Path) -> None:
 
 
 def _keep_unfinished(name: str, folder: Path) -> None:
-    newest = Checkpoints(folder / "checkpoints").found()[-1]
+    newest = Checkpoints(folder / "checkpoints").written()[-1]
     shutil.rmtree(UNFINISHED / name, ignore_errors=True)
     for file in ("recipe.yaml", "metrics.jsonl", "history.bin", "dense.safetensors"):
         _copy(folder / file, UNFINISHED / name / file)

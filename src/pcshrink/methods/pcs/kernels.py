@@ -19,11 +19,11 @@ from torch.autograd.function import once_differentiable
 from pcshrink.methods.pcs.passes import (
     FEW,
     combine,
+    gated_norm,
     is_channels_last,
     moments,
     moments_pay,
     over_space,
-    scale_and_shift,
     sums_over_space,
 )
 from pcshrink.methods.pooling import pool
@@ -48,10 +48,9 @@ class GatedBatchNorm(torch.autograd.Function):
             return scaled
         mean, var = moments(x)
         update_running(norm, mean, var, x.numel() // x.shape[1], momentum)
-        invstd = (var + norm.eps).rsqrt()
+        invstd = (var + norm.eps).rsqrt_()
         ctx.save_for_backward(x, salience, weight, bias, mean, invstd)
-        scale = weight * invstd
-        return scale_and_shift(x, scale, bias - mean * scale, salience)
+        return gated_norm(x, salience, weight, bias, mean, var, norm.eps)
 
     @staticmethod
     @once_differentiable
@@ -62,21 +61,21 @@ class GatedBatchNorm(torch.autograd.Function):
 
             weight / std * (grad * salience - mean of it - (x - mean) / var * mean of (it * (x - mean)))
 
-        which is grad times one factor for each sample and channel, plus x times one for each channel, plus a constant.
+        which is grad times one factor for each sample and channel, plus the normalised x times one for each channel,
+        plus a constant.
         """
         x, salience, weight, bias, mean, invstd = ctx.saved_tensors
         grad = grad.contiguous(memory_format=_format(x))
-        with_x, alone = sums_over_space(grad, x)
-        centred = torch.addcmul(with_x, mean, alone, value=-1)
+        sums = sums_over_space(grad, x)
+        with_x, alone = sums.unbind()
         scale = weight * invstd
-        grad_salience = torch.addcmul(scale * centred, bias, alone).to(salience.dtype)
-        grad_bias = (salience * alone).sum(dim=0)
-        pull = (salience * centred).sum(dim=0)
-        places = x.numel() // x.shape[1]
-        slope = scale * invstd.square() * pull / -places
-        shift = scale * grad_bias / -places - mean * slope
-        grad_x = combine(grad, scale * salience, x, slope, shift)
-        return grad_x, grad_salience, pull * invstd, grad_bias, None, None
+        grad_salience = (with_x * scale).addcmul_(alone, torch.addcmul(bias, mean, scale, value=-1))
+        pulls = (sums * salience).sum(dim=1)
+        grad_weight, grad_bias = pulls.unbind()
+        grad_weight.addcmul_(mean, grad_bias, value=-1).mul_(invstd)
+        slope, shift = (pulls * scale).mul_(-x.shape[1] / x.numel()).unbind()
+        grad_x = combine(grad, salience * scale, x, slope, shift, mean, invstd.pow(-2))
+        return grad_x, grad_salience.to(salience.dtype), grad_weight, grad_bias, None, None
 
 
 def update_running(norm: nn.BatchNorm2d, mean: Tensor, var: Tensor, count: int, momentum: float) -> None:
@@ -128,8 +127,7 @@ class Tap(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, grad_pooled: Tensor) -> Tensor:
         """Every place of a channel gets the same share of the pooled gradient."""
-        spread: Tensor = grad + over_space(grad_pooled / ctx.places, grad)
-        return spread
+        return torch.add(grad, over_space(grad_pooled, grad), alpha=1 / ctx.places)
 
 
 def can_tap(module: torch.nn.Module, x: Tensor, axis: int) -> bool:

@@ -1,10 +1,11 @@
-"""Passes over whole feature maps, each in as few reads and writes as torch's own kernels allow.
+"""Passes over whole feature maps, each in as few reads, writes and calls as torch's own kernels allow.
 
 x is (B, C, ...), contiguous or (images) channels_last. Every way here was measured on a CPU against the obvious one;
 what they have in common is that torch's kernels are fast on long rows and slow on narrow ones:
 
 - contiguous: one sample and channel is a row, so a norm over (1, B * C, space) scales and shifts each by its own;
-- channels_last: a row of places with all their channels is long, so a factor is repeated over the width first.
+- channels_last: a row of places with all their channels is long, so several places are taken as one for moments, and
+  in bfloat16 a factor is repeated over the width first.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from torch import Tensor
 
 from pcshrink.methods.pooling import sum_over
 
-WIDE_ROW = 64  # channels; torch takes the moments of narrower rows at half the speed
+NARROW = {2: 32, 4: 64, 8: 64}  # channels below which BatchNorm's own kernel is slow, by bytes of an element
+WIDE_ROW = 256  # channels of several places together; torch takes the moments of narrow rows at a third of the speed
 LONG_ROW = 64  # places; for fewer the kernels for groups take longer by row than they save
 FEW = 1 << 18  # elements of maps so small that the number of operations counts, not what they read and write
-PIECE = 1 << 19  # elements that stay in the cache from one operation to the next
+PIECE = 1 << 20  # elements that stay in the cache from one operation to the next
 
 
 def is_channels_last(x: Tensor) -> bool:
@@ -26,10 +28,10 @@ def is_channels_last(x: Tensor) -> bool:
 
 
 def moments_pay(x: Tensor) -> bool:
-    """Whether ``moments`` and ``scale_and_shift`` beat BatchNorm's own kernel and a product."""
+    """Whether ``moments`` and ``gated_norm`` beat BatchNorm's own kernel and a product."""
     if x.numel() < FEW or x.ndim < 3:
         return False
-    return x.shape[1] < WIDE_ROW if is_channels_last(x) else x[0, 0].numel() >= LONG_ROW
+    return x.shape[1] < NARROW[x.element_size()] if is_channels_last(x) else x[0, 0].numel() >= LONG_ROW
 
 
 def moments(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -37,7 +39,9 @@ def moments(x: Tensor) -> tuple[Tensor, Tensor]:
     batch, channels = x.shape[:2]
     space = x.numel() // (batch * channels)
     if is_channels_last(x):
-        return _moments_of_rows(x.permute(0, 2, 3, 1).reshape(-1, channels))
+        together = _places_together(x)
+        mean, var = _torch_moments(x.permute(0, 2, 3, 1).reshape(-1, channels * together))
+        return (mean, var) if together == 1 else _merged(mean.view(together, channels), var.view(together, channels))
     if space < LONG_ROW or x.dtype not in (torch.float32, torch.float64):
         return _torch_moments(x)
     # BatchNorm's own kernel adds up one by one in double; that of a norm of groups is several times faster.
@@ -46,53 +50,63 @@ def moments(x: Tensor) -> tuple[Tensor, Tensor]:
     return _merged(mean.view(batch, channels), invstd.view(batch, channels).square().reciprocal())
 
 
-def _moments_of_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Of (N, C), taking several rows as one wide row where they are narrow."""
-    channels = rows.shape[1]
-    together = 1
-    while channels * together < WIDE_ROW and len(rows) % (2 * together) == 0:
+def _places_together(x: Tensor) -> int:
+    """How many places of channels_last images make one wide row."""
+    channels, together = x.shape[1], 1
+    places = x.numel() // channels
+    while channels * together < WIDE_ROW and places % (2 * together) == 0:
         together *= 2
-    mean, var = _torch_moments(rows.reshape(-1, channels * together))
-    return (mean, var) if together == 1 else _merged(mean.view(together, channels), var.view(together, channels))
+    return together
 
 
 def _torch_moments(x: Tensor) -> tuple[Tensor, Tensor]:
     """As BatchNorm takes them. The statistics that it would update are given only for their type."""
     unused = torch.zeros(x.shape[1], dtype=_wide(x), device=x.device)
-    return torch.batch_norm_update_stats(x, unused, unused.clone(), 0.0)
+    return torch.batch_norm_update_stats(x, unused, unused, 0.0)
 
 
 def _merged(mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
     """Moments of parts of equal size (parts, C) -> of all of them (C,)."""
     between, whole = torch.var_mean(mean, dim=0, correction=0)
-    return whole, var.mean(dim=0) + between
+    return whole, var.mean(dim=0).add_(between)
 
 
-def scale_and_shift(x: Tensor, scale: Tensor, shift: Tensor, factor: Tensor) -> Tensor:
-    """``(x * scale + shift) * factor`` for scale and shift (C,), factor (B, C)."""
-    if not is_channels_last(x):
-        return _affine(x, scale * factor, shift * factor)
-    if x.dtype == scale.dtype:
+def gated_norm(
+    x: Tensor, factor: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor, eps: float
+) -> Tensor:
+    """``normalise(...) * factor`` for factor (B, C)."""
+    if is_channels_last(x) and x.dtype != weight.dtype:
+        # In two passes, since a shift in bfloat16 would be wrong by the same amount everywhere.
+        return normalise(x, weight, bias, mean, var, eps).mul_(over_space(factor, x))
+    scale = (var + eps).rsqrt_().mul_(weight)
+    shift = torch.addcmul(bias, mean, scale, value=-1)
+    if is_channels_last(x):
         return torch.addcmul(over_space(shift * factor, x), x, over_space(scale * factor, x))
-    # In two passes, since a shift in bfloat16 would be wrong by the same amount everywhere.
-    return _affine_of_channels(x, scale, shift).mul_(over_space(factor, x))
+    return _affine(x, scale * factor, shift * factor)
 
 
-def combine(grad: Tensor, factor: Tensor, x: Tensor, slope: Tensor, shift: Tensor) -> Tensor:
-    """``grad * factor + x * slope + shift`` for factor (B, C), slope and shift (C,)."""
-    if is_channels_last(x) or (x.numel() < FEW and x.dtype == slope.dtype):
-        first = torch.addcmul(over_space(shift[None], x), grad, over_space(factor, x))
-    else:
-        first = _affine(grad, factor, shift.expand_as(factor))
-    return first.addcmul_(x, over_space(slope[None], x))
+def normalise(x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor, eps: float) -> Tensor:
+    """``(x - mean) / sqrt(var + eps) * weight + bias`` with everything but x (C,): a norm's evaluation pass."""
+    together = _places_together(x) if x.shape[1] % 16 and x.numel() >= FEW and is_channels_last(x) else 1
+    if together == 1:
+        plain: Tensor = torch.native_batch_norm(x, weight, bias, mean, var, False, 0.0, eps)[0]
+        return plain
+    wide = torch.cat([torch.stack((weight, bias, mean, var))] * together, dim=1).unbind()
+    rows = x.permute(0, 2, 3, 1).reshape(-1, x.shape[1] * together)
+    return _as(torch.native_batch_norm(rows, *wide, False, 0.0, eps)[0], x)
 
 
-def sums_over_space(grad: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-    """The sums of grad * x and of grad over space, both (B, C), in float32 or wider."""
+def combine(grad: Tensor, factor: Tensor, x: Tensor, *norm: Tensor) -> Tensor:
+    """``grad * factor + normalise(x, *norm)`` for factor (B, C)."""
+    return normalise(x, *norm, 0.0).addcmul_(grad, over_space(factor, x))
+
+
+def sums_over_space(grad: Tensor, x: Tensor) -> Tensor:
+    """The sums of grad * x and of grad over space (2, B, C), in float32 or wider."""
     batch, channels = x.shape[:2]
     space = x.numel() // (batch * channels)
     if x.ndim == 2:
-        return (grad * x).float() if x.dtype == torch.bfloat16 else grad * x, grad
+        return torch.stack((grad * x, grad)).to(_wide(x))
     if is_channels_last(x) or space < LONG_ROW:
         return _sums_in_pieces(grad, x, max(PIECE // (channels * space), 1))
     # The parameter gradients of a group norm with every row its own group, mean 0 and deviation 1 are just these two
@@ -103,26 +117,24 @@ def sums_over_space(grad: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         grad.view(1, rows, space), x.view(1, rows, space), torch.zeros_like(one), one, one[0], 1, rows, space, rows,
         [False, True, True],
     )  # fmt: skip
-    return with_x.view(batch, channels), alone.view(batch, channels)
+    return torch.stack((with_x, alone)).view(2, batch, channels)
 
 
-def _sums_in_pieces(grad: Tensor, x: Tensor, samples: int) -> tuple[Tensor, Tensor]:
+def _sums_in_pieces(grad: Tensor, x: Tensor, samples: int) -> Tensor:
     """Sums over space of so many samples at a time, so that their products are still in the cache when added up."""
     axes = list(range(2, x.ndim))
-    pieces = zip(grad.split(samples), x.split(samples), strict=True)
-    sums = [(sum_over(g * part, axes), sum_over(g, axes)) for g, part in pieces]
-    if len(sums) == 1:
-        return sums[0]
-    return torch.cat([with_x for with_x, _ in sums]), torch.cat([alone for _, alone in sums])
+    pieces = zip(grad.split(samples), x.split(samples), strict=True) if len(x) > samples else [(grad, x)]
+    sums = [torch.stack((sum_over(g * part, axes), sum_over(g, axes))) for g, part in pieces]
+    return sums[0] if len(sums) == 1 else torch.cat(sums, dim=1)
 
 
 def over_space(values: Tensor, like: Tensor) -> Tensor:
     """Values (B, C) or (1, C) in the shape and type to be added to or multiplied with maps."""
     values = values.to(like.dtype)
-    if like.numel() < FEW or not is_channels_last(like):
+    if like.element_size() > 2 or like.numel() < FEW or not is_channels_last(like):
         return values.view(*values.shape, *[1] * (like.ndim - 2))
     (count, channels), width = values.shape, like.shape[3]
-    repeated = values.repeat(1, width)
+    repeated = torch.cat([values] * width, dim=1)  # the fastest way by far: ``repeat`` takes twice as long
     return repeated.as_strided((count, channels, 1, width), (channels * width, 1, channels * width, channels))
 
 
@@ -130,16 +142,17 @@ def _affine(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     """``x * scale + shift`` for scale and shift (B, C) and contiguous x."""
     if x.ndim == 2:
         return torch.addcmul(shift, x.to(scale.dtype), scale).to(x.dtype)
-    moved = _affine_of_channels(x.reshape(1, -1, *x.shape[2:]), scale.reshape(-1), shift.reshape(-1))
-    # Not a view: a ReLU that works in place may follow, and autograd lets none change a view made in here.
+    rows = x.reshape(1, -1, *x.shape[2:])
+    scale, shift = scale.reshape(-1), shift.reshape(-1)
+    return _as(normalise(rows, scale, shift, torch.zeros_like(scale), torch.ones_like(scale), 0.0), x)
+
+
+def _as(moved: Tensor, x: Tensor) -> Tensor:
+    """The same memory in the shape of x.
+
+    Not a view: a ReLU that works in place may follow, and autograd lets none change a view made in here.
+    """
     return x.new_empty(0).set_(moved.untyped_storage(), 0, x.shape, x.stride())
-
-
-def _affine_of_channels(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    """``x * scale + shift`` for each channel: the evaluation pass of a norm with mean 0 and variance 1."""
-    zero, one = torch.zeros_like(scale), torch.ones_like(scale)
-    moved: Tensor = torch.native_batch_norm(x, scale, shift, zero, one, False, 0.0, 0.0)[0]
-    return moved
 
 
 def _wide(x: Tensor) -> torch.dtype:

@@ -91,14 +91,14 @@ def normalise(x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor
     if together == 1:
         plain: Tensor = torch.native_batch_norm(x, weight, bias, mean, var, False, 0.0, eps)[0]
         return plain
-    wide = torch.cat([torch.stack((weight, bias, mean, var))] * together, dim=1).unbind()
+    weight, bias, mean, var = torch.cat([torch.stack((weight, bias, mean, var))] * together, dim=1).unbind()
     rows = x.permute(0, 2, 3, 1).reshape(-1, x.shape[1] * together)
-    return _as(torch.native_batch_norm(rows, *wide, False, 0.0, eps)[0], x)
+    return _as(torch.native_batch_norm(rows, weight, bias, mean, var, False, 0.0, eps)[0], x)
 
 
-def combine(grad: Tensor, factor: Tensor, x: Tensor, *norm: Tensor) -> Tensor:
-    """``grad * factor + normalise(x, *norm)`` for factor (B, C)."""
-    return normalise(x, *norm, 0.0).addcmul_(grad, over_space(factor, x))
+def combine(grad: Tensor, factor: Tensor, x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor) -> Tensor:
+    """``grad * factor + normalise(x, ...)`` for factor (B, C)."""
+    return normalise(x, weight, bias, mean, var, 0.0).addcmul_(grad, over_space(factor, x))
 
 
 def sums_over_space(grad: Tensor, x: Tensor) -> Tensor:

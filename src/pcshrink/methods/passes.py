@@ -11,7 +11,7 @@ what they have in common is that torch's kernels are fast on long rows and slow 
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pcshrink.methods.pooling import sum_over
 
@@ -39,9 +39,8 @@ def moments(x: Tensor) -> tuple[Tensor, Tensor]:
     batch, channels = x.shape[:2]
     space = x.numel() // (batch * channels)
     if is_channels_last(x):
-        together = _places_together(x)
-        mean, var = _torch_moments(x.permute(0, 2, 3, 1).reshape(-1, channels * together))
-        return (mean, var) if together == 1 else _merged(mean.view(together, channels), var.view(together, channels))
+        mean, var = _torch_moments(as_rows(x))
+        return (mean, var) if len(mean) == channels else _merged(mean.view(-1, channels), var.view(-1, channels))
     if space < LONG_ROW or x.dtype not in (torch.float32, torch.float64):
         return _torch_moments(x)
     # BatchNorm's own kernel adds up one by one in double; that of a norm of groups is several times faster.
@@ -50,13 +49,18 @@ def moments(x: Tensor) -> tuple[Tensor, Tensor]:
     return _merged(mean.view(batch, channels), invstd.view(batch, channels).square().reciprocal())
 
 
-def _places_together(x: Tensor) -> int:
-    """How many places of channels_last images make one wide row."""
+def odd_channels(x: Tensor) -> bool:
+    """Whether these are large channels_last images of few channels that do not fill the processor's vectors."""
+    return x.shape[1] < 64 and x.shape[1] % 16 != 0 and x.numel() >= FEW and is_channels_last(x)
+
+
+def as_rows(x: Tensor) -> Tensor:
+    """channels_last images as (N, C times a power of two): so many places make one wide row."""
     channels, together = x.shape[1], 1
     places = x.numel() // channels
     while channels * together < WIDE_ROW and places % (2 * together) == 0:
         together *= 2
-    return together
+    return x.permute(0, 2, 3, 1).reshape(-1, channels * together)
 
 
 def _torch_moments(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -87,13 +91,13 @@ def gated_norm(
 
 def normalise(x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor, eps: float) -> Tensor:
     """``(x - mean) / sqrt(var + eps) * weight + bias`` with everything but x (C,): a norm's evaluation pass."""
-    together = _places_together(x) if x.shape[1] % 16 and x.numel() >= FEW and is_channels_last(x) else 1
-    if together == 1:
+    if not odd_channels(x):
         plain: Tensor = torch.native_batch_norm(x, weight, bias, mean, var, False, 0.0, eps)[0]
         return plain
+    rows = as_rows(x)
+    together = rows.shape[1] // x.shape[1]
     weight, bias, mean, var = torch.cat([torch.stack((weight, bias, mean, var))] * together, dim=1).unbind()
-    rows = x.permute(0, 2, 3, 1).reshape(-1, x.shape[1] * together)
-    return _as(torch.native_batch_norm(rows, weight, bias, mean, var, False, 0.0, eps)[0], x)
+    return like(torch.native_batch_norm(rows, weight, bias, mean, var, False, 0.0, eps)[0], x)
 
 
 def combine(grad: Tensor, factor: Tensor, x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor) -> Tensor:
@@ -128,14 +132,21 @@ def _sums_in_pieces(grad: Tensor, x: Tensor, samples: int) -> Tensor:
     return sums[0] if len(sums) == 1 else torch.cat(sums, dim=1)
 
 
-def over_space(values: Tensor, like: Tensor) -> Tensor:
+def over_space(values: Tensor, maps: Tensor) -> Tensor:
     """Values (B, C) or (1, C) in the shape and type to be added to or multiplied with maps."""
-    values = values.to(like.dtype)
-    if like.element_size() > 2 or like.numel() < FEW or not is_channels_last(like):
-        return values.view(*values.shape, *[1] * (like.ndim - 2))
-    (count, channels), width = values.shape, like.shape[3]
+    values = values.to(maps.dtype)
+    if maps.element_size() > 2 or maps.numel() < FEW or not is_channels_last(maps):
+        return values.view(*values.shape, *[1] * (maps.ndim - 2))
+    (count, channels), width = values.shape, maps.shape[3]
     repeated = torch.cat([values] * width, dim=1)  # the fastest way by far: ``repeat`` takes twice as long
     return repeated.as_strided((count, channels, 1, width), (channels * width, 1, channels * width, channels))
+
+
+def update_running(norm: nn.BatchNorm2d, mean: Tensor, var: Tensor, count: int) -> None:
+    """Take the batch into the norm's running statistics, the variance without bias as BatchNorm does."""
+    if norm.running_mean is not None and norm.running_var is not None and norm.momentum is not None:
+        norm.running_mean.lerp_(mean.to(norm.running_mean.dtype), norm.momentum)
+        norm.running_var.lerp_((var * (count / (count - 1))).to(norm.running_var.dtype), norm.momentum)
 
 
 def _affine(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
@@ -144,10 +155,10 @@ def _affine(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
         return torch.addcmul(shift, x.to(scale.dtype), scale).to(x.dtype)
     rows = x.reshape(1, -1, *x.shape[2:])
     scale, shift = scale.reshape(-1), shift.reshape(-1)
-    return _as(normalise(rows, scale, shift, torch.zeros_like(scale), torch.ones_like(scale), 0.0), x)
+    return like(normalise(rows, scale, shift, torch.zeros_like(scale), torch.ones_like(scale), 0.0), x)
 
 
-def _as(moved: Tensor, x: Tensor) -> Tensor:
+def like(moved: Tensor, x: Tensor) -> Tensor:
     """The same memory in the shape of x.
 
     Not a view: a ReLU that works in place may follow, and autograd lets none change a view made in here.

@@ -16,9 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from pcshrink.methods.pcs.generating import generated, generator_gradients
-from pcshrink.methods.pcs.generator import SalienceGenerator
-from pcshrink.methods.pcs.passes import (
+from pcshrink.methods.passes import (
     FEW,
     combine,
     gated_norm,
@@ -27,7 +25,10 @@ from pcshrink.methods.pcs.passes import (
     moments_pay,
     over_space,
     sums_over_space,
+    update_running,
 )
+from pcshrink.methods.pcs.generating import generated, generator_gradients
+from pcshrink.methods.pcs.generator import SalienceGenerator
 from pcshrink.methods.pooling import pool
 
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -92,16 +93,15 @@ def normed(
     Returns:
         That, the batch's mean, and one over its deviation.
     """
-    momentum = float(norm.momentum)  # type: ignore[arg-type]
     if norm.num_batches_tracked is not None:
         norm.num_batches_tracked.add_(1)
     if not moments_pay(x):
         out, mean, invstd = torch.native_batch_norm(
-            x, weight, bias, norm.running_mean, norm.running_var, True, momentum, norm.eps
+            x, weight, bias, norm.running_mean, norm.running_var, True, float(norm.momentum or 0), norm.eps
         )
         return out.mul_(over_space(salience, out)), mean, invstd
     mean, var = moments(x)
-    update_running(norm, mean, var, x.numel() // x.shape[1], momentum)
+    update_running(norm, mean, var, x.numel() // x.shape[1])
     return gated_norm(x, salience, weight, bias, mean, var, norm.eps), mean, (var + norm.eps).rsqrt_()
 
 
@@ -128,13 +128,6 @@ def norm_gradients(
     slope, shift = (pulls * scale).mul_(-x.shape[1] / x.numel()).unbind()
     grad_x = combine(grad, salience * scale, x, slope, shift, mean, invstd.pow(-2))
     return grad_x, grad_salience.to(salience.dtype), grad_weight, grad_bias
-
-
-def update_running(norm: nn.BatchNorm2d, mean: Tensor, var: Tensor, count: int, momentum: float) -> None:
-    """Take the batch into the norm's running statistics, the variance without bias as BatchNorm does."""
-    if norm.running_mean is not None and norm.running_var is not None:
-        norm.running_mean.lerp_(mean.to(norm.running_mean.dtype), momentum)
-        norm.running_var.lerp_((var * (count / (count - 1))).to(norm.running_var.dtype), momentum)
 
 
 def _format(x: Tensor) -> torch.memory_format:

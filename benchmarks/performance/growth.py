@@ -13,7 +13,7 @@ from torchvision.models import ResNet, get_model
 from torchvision.models.resnet import Bottleneck
 
 import pcshrink as pcs
-from benchmarks.performance.rows import Row
+from benchmarks.performance.rows import Effort, Row
 from benchmarks.performance.steps import MODES, step_of
 from pcshrink.artifact import load, save
 from pcshrink.report.chart import Chart
@@ -65,7 +65,7 @@ def cost(model: nn.Module, builder: str | None) -> Costs:
     return spent
 
 
-def measure_growth(seconds: float) -> Iterator[Row]:
+def measure_growth(effort: Effort) -> Iterator[Row]:
     """Growth of the cost over growth of the size, from the smallest network to the largest; 1 is linear."""
     deep, wide = [of_depth(d) for d in DEPTHS], [of_width(w) for w in WIDTHS]
     FIGURE.write_text(draw(deep, wide))

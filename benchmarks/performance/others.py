@@ -7,24 +7,26 @@ from collections.abc import Iterator
 
 from benchmarks import start, training
 from benchmarks.latency import NETS, contestants
-from benchmarks.performance.child import KINDS, measured
-from benchmarks.performance.rows import Row
+from benchmarks.performance.child import ATTACHED, FORWARD, KINDS, measured
+from benchmarks.performance.rows import Effort, Row
 from pcshrink.measure.timing import interleave, paired_ratio
 from pcshrink.runtime.run import ready, use_threads
 
 TITLES = {"resnet18": "ResNet-18", "resnet34": "ResNet-34", "vgg16": "VGG-16", "mobilenet_v2": "MobileNetV2"}
 
 
-def measure_memory(seconds: float) -> Iterator[Row]:
+def measure_memory(effort: Effort) -> Iterator[Row]:
     """Peak of resident memory, and pages touched for the first time."""
     found = {kind: measured(kind) for kind in KINDS}
     ratio = found["gated"]["megabytes"] / found["dense"]["megabytes"]
     yield Row("memory", "peak memory of a gated step / dense step, ResNet-20, batch 128", 1.15, ratio)
+    attached = measured(ATTACHED)["megabytes"] / measured(FORWARD)["megabytes"]
+    yield Row("memory", "peak memory of `attach_` / network and one forward pass, ResNet-50 at 224 px", 2.5, attached)
     for kind in KINDS:
         yield Row("memory", f"page faults of a step, {kind}", None, found[kind]["faults"])
 
 
-def measure_start(seconds: float) -> Iterator[Row]:
+def measure_start(effort: Effort) -> Iterator[Row]:
     """CPU seconds beside Python's own start."""
     medians = start.measure(5)
     for name, (_, cpu) in medians.items():
@@ -32,14 +34,14 @@ def measure_start(seconds: float) -> Iterator[Row]:
             yield Row("start", f"`{name}`", start.GOAL_SECONDS, cpu - medians[start.PYTHON][1], " s")
 
 
-def measure_run(seconds: float, images: int = 1280, epochs: int = 12) -> Iterator[Row]:
+def measure_run(effort: Effort, images: int = 1280, epochs: int = 12) -> Iterator[Row]:
     """A whole run that cuts while it shrinks."""
     ratio = training.bench_run(images, epochs)
     yield Row("run", f"whole shrinking run / dense run, ResNet-20, {epochs} epochs of {images} images", 0.75, ratio)
 
 
 def measure_deployment(
-    seconds: float, runtimes: tuple[str, ...] = ("onnxruntime", "openvino"), nets: tuple[str, ...] = NETS
+    effort: Effort, runtimes: tuple[str, ...] = ("onnxruntime", "openvino"), nets: tuple[str, ...] = NETS
 ) -> Iterator[Row]:
     """Batch 1 at 224 px, widths aligned to 16, half of the multiply-adds."""
     for net in nets:
@@ -48,7 +50,7 @@ def measure_deployment(
         for runtime in runtimes:
             with use_threads(1):
                 calls = {name: ready(model, example, runtime, 1) for name, model in networks.items()}
-                times = interleave(calls, seconds / 4, clock=time.process_time)
+                times = interleave(calls, effort.seconds / 4, effort.rounds, clock=time.process_time)
             folded = paired_ratio(times["aligned, folded"], times["dense"]).value
             realised = (1 - folded) / (1 - shares["aligned, folded"])
             ours = runtime == "onnxruntime"  # the goals were set for it; the other is for comparison

@@ -9,7 +9,9 @@ from benchmarks.performance.rows import HEAD, Row, kept
 PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
 TITLES = {
     "step": "A training step",
+    "compiled": "A compiled training step",
     "compact": "A step of a cut network",
+    "norms": "Ordinary norms",
     "run": "A whole run",
     "memory": "Memory",
     "start": "Start",

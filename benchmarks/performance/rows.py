@@ -13,6 +13,21 @@ KEPT = Path(__file__).with_name("results.json")
 
 
 @dataclass(frozen=True)
+class Effort:
+    """How long to measure.
+
+    Attributes:
+        seconds: About how long each contestant is measured.
+        rounds: At least so many rounds, however long they take; 8 give a 99 % interval.
+        match: Of training steps, measure only those whose row contains this.
+    """
+
+    seconds: float
+    rounds: int
+    match: str = ""
+
+
+@dataclass(frozen=True)
 class Row:
     """One figure.
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,9 +14,10 @@ from torch import nn
 
 import pcshrink as pcs
 from benchmarks.latency import plan_at
-from benchmarks.performance.rows import Row
+from benchmarks.performance.rows import Effort, Row
 from pcshrink.measure.layers import layers_of
 from pcshrink.measure.timing import interleave, paired_ratio
+from pcshrink.methods.plain_norm import hasten_norms_
 from pcshrink.models import create
 
 Step = Callable[[], object]
@@ -36,9 +38,9 @@ MODES = (
     Mode("channels_last", channels_last=True),
     Mode("bf16", bf16=True),
     Mode("bf16 channels_last", bf16=True, channels_last=True),
-    Mode("compiled", compiled=True),
-    Mode("compiled bf16", bf16=True, compiled=True),
 )
+COMPILED = (Mode("compiled", compiled=True), Mode("compiled bf16", bf16=True, compiled=True))
+BLENDS = (0.0, 0.1, 0.2, 0.3, 0.4)  # 0 takes no blending at all, so it is compiled once more than the others
 
 
 @dataclass(frozen=True)
@@ -101,18 +103,63 @@ def gated_step(case: Case, mode: Mode) -> Step:
     return step_of(model, case.images(case.batch), mode, shrinker)
 
 
-def measure_steps(seconds: float, cases: tuple[Case, ...] = CASES, modes: tuple[Mode, ...] = MODES) -> Iterator[Row]:
+def measure_steps(effort: Effort, cases: tuple[Case, ...] = CASES, modes: tuple[Mode, ...] = MODES) -> Iterator[Row]:
     """Gated, with penalty and step, over dense."""
     for case in cases:
         for mode in modes:
-            calls = {"dense": step_of(case.model(), case.images(case.batch), mode), "gated": gated_step(case, mode)}
-            times = interleave(calls, seconds, clock=time.process_time)
             work = f"gated step / dense step, {case.title}, {mode.name}"
+            if effort.match not in work:
+                continue
+            calls = {"dense": step_of(case.model(), case.images(case.batch), mode), "gated": gated_step(case, mode)}
+            times = interleave(calls, effort.seconds, effort.rounds, clock=time.process_time)
             yield Row.of("step", work, case.goal, paired_ratio(times["gated"], times["dense"]))
             torch.compiler.reset()
 
 
-def measure_compact(seconds: float, share: float = 0.43) -> Iterator[Row]:
+def measure_compiled(effort: Effort) -> Iterator[Row]:
+    """The same in compiled modes, and how often a network is compiled whose gates become constants step by step."""
+    yield Row("compiled", f"graphs compiled while the blend takes {len(BLENDS)} values", 2, count_compilations())
+    for row in measure_steps(effort, modes=COMPILED):
+        yield replace(row, part="compiled")
+
+
+def count_compilations() -> int:
+    """Graphs that are compiled for a small gated network while its blend grows; without and with a blend make two."""
+    case = Case("resnet20", "", 8, 2, 0.0)
+    model = case.model().train()
+    shrinker = pcs.attach_(model, case.images(2), pcs.ShrinkConfig(prove=False))
+    graphs = []
+
+    def counted(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., Any]:
+        graphs.append(inputs)
+        return graph.forward
+
+    forward: Any = torch.compile(model, backend=counted)
+    for share in BLENDS:
+        shrinker.method.before_step(settled=share)
+        forward(case.images(2)).sum().backward()
+        shrinker.method.forget_pass()
+    torch.compiler.reset()
+    return len(graphs)
+
+
+def measure_norms(effort: Effort, share: float = 0.43) -> Iterator[Row]:
+    """A step with the norms that the trainer uses over one with torch's own, of an unaligned network."""
+    case, mode = CASES[0], Mode("bf16", bf16=True, channels_last=True)
+    model, example = case.model(), case.images(2)
+    shrinker = pcs.attach_(model, example, pcs.ShrinkConfig(prove=False))
+    plan, _ = plan_at(shrinker, layers_of(case.model(), example), share, 1)
+    small = pcs.compact(model, plan, example, gates="fold")
+    hastened, images = copy.deepcopy(small), case.images(case.batch)
+    hasten_norms_(hastened)
+    calls = {"own": step_of(small, images, mode), "ours": step_of(hastened, images, mode)}
+    times = interleave(calls, effort.seconds, effort.rounds, clock=time.process_time)
+    work = f"step with the trainer's norms / with torch's, {case.title}, bf16 channels_last, "
+    work += f"cut to {share} of the madds, unaligned"
+    yield Row.of("norms", work, None, paired_ratio(times["ours"], times["own"]))
+
+
+def measure_compact(effort: Effort, share: float = 0.43) -> Iterator[Row]:
     """The step of a network with this share of its multiply-adds over that of the whole one, in bfloat16."""
     case, mode = CASES[0], Mode("bf16", bf16=True, channels_last=True)
     model, example = case.model(), case.images(2)
@@ -127,7 +174,7 @@ def measure_compact(seconds: float, share: float = 0.43) -> Iterator[Row]:
     calls = {"dense": step_of(case.model(), case.images(case.batch), mode)}
     for name, net in small.items():
         calls[name] = step_of(net, case.images(case.batch), mode)
-    times = interleave(calls, seconds, clock=time.process_time)
+    times = interleave(calls, effort.seconds, effort.rounds, clock=time.process_time)
     for name in small:
         goal = 0.6 if name.startswith("folded, align 8") else None
         work = f"compact step / dense step, {case.title}, {mode.name}, {name}"

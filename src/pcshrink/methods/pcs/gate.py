@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from pcshrink.methods.pcs.generator import SalienceGenerator
 from pcshrink.methods.pcs.images import exports_images, generate_for_images, pool_images
-from pcshrink.methods.pcs.kernels import NORMS, Tap, can_fuse, can_tap, gated_batch_norm
+from pcshrink.methods.pcs.kernels import NORMS, Tap, can_fuse, can_tap, gated_batch_norm, generated_batch_norm
 from pcshrink.methods.reading import ReadingGate
 from pcshrink.surgery.gate import GATE, Axes, BoundForward, GateSpec, Role
 
@@ -202,7 +202,13 @@ class SalienceGate(ReadingGate, kind="salience"):
         if self.spec.repeat != 1 or not can_fuse(norm, x):
             return None
         _NOW.scaled.add(self)
-        return gated_batch_norm(norm, x, self.factor(x))
+        pooled, inner = self.reading(), self.generator.norm
+        changed = self.masked or self.closes or self.truncated or self.blends or not self.training
+        if changed or inner is None or not self.generator.generates_plainly(pooled):
+            return gated_batch_norm(norm, x, self.factor(x))
+        out, handle = generated_batch_norm(norm, x, self.generator, inner, pooled)
+        self.recorded = (*self.recorded, handle)
+        return out
 
     def constant(self) -> Tensor:
         """The running salience."""

@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pcshrink.methods.pcs.generating import Generate, can_generate
+
 MIN_HIDDEN = 8
 
 
@@ -52,10 +54,21 @@ class SalienceGenerator(nn.Module):
         schedule would otherwise bend the features of the network itself through the pooled input. It also has a
         gradient where the salience has reached 1, so that no channel is out of reach.
         """
+        if self.norm is not None and self.generates_plainly(pooled):
+            made: tuple[Tensor, Tensor] = Generate.apply(self.norm, pooled, *self.learned(self.norm))
+            return made
         with torch.autocast(pooled.device.type, enabled=False):
             hidden = self._hidden(pooled)
             salience = F.hardsigmoid(self.fc2(hidden))
             return salience, F.relu(self.fc2(hidden.detach()) / 6 + 0.5)
+
+    def generates_plainly(self, pooled: Tensor) -> bool:
+        """Whether this is a plain training pass, which can be done in one step of autograd."""
+        return can_generate(self.fc1, self.norm, self.fc2, pooled)
+
+    def learned(self, norm: nn.BatchNorm1d) -> tuple[Tensor, ...]:
+        """All parameters, in the order in which that step takes them."""
+        return self.fc1.weight, norm.weight, norm.bias, self.fc2.weight, self.fc2.bias
 
     def _hidden(self, pooled: Tensor) -> Tensor:
         return F.relu(self._normalise(self.fc1(pooled.to(self.fc1.weight.dtype))))

@@ -16,16 +16,19 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from pcshrink.methods.pcs.passes import (
+from pcshrink.methods.passes import (
     FEW,
     combine,
+    gated_norm,
     is_channels_last,
     moments,
     moments_pay,
     over_space,
-    scale_and_shift,
     sums_over_space,
+    update_running,
 )
+from pcshrink.methods.pcs.generating import generated, generator_gradients
+from pcshrink.methods.pcs.generator import SalienceGenerator
 from pcshrink.methods.pooling import pool
 
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -35,55 +38,96 @@ class GatedBatchNorm(torch.autograd.Function):
     """``batch_norm(x) * salience`` with batch statistics, for x (B, C, ...) and salience (B, C)."""
 
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, salience: Tensor, weight: Tensor, bias: Tensor, norm: nn.BatchNorm2d, momentum: float
-    ) -> Tensor:
-        """Normalise with the batch's statistics, update the running ones, and scale, all in one pass over x."""
-        if not moments_pay(x):
-            out, mean, invstd = torch.native_batch_norm(
-                x, weight, bias, norm.running_mean, norm.running_var, True, momentum, norm.eps
-            )
-            ctx.save_for_backward(x, salience, weight, bias, mean, invstd)
-            scaled: Tensor = out.mul_(over_space(salience, out))
-            return scaled
-        mean, var = moments(x)
-        update_running(norm, mean, var, x.numel() // x.shape[1], momentum)
-        invstd = (var + norm.eps).rsqrt()
+    def forward(ctx: Any, norm: nn.BatchNorm2d, x: Tensor, salience: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """As ``normed``."""
+        out, mean, invstd = normed(norm, x, salience, weight, bias)
         ctx.save_for_backward(x, salience, weight, bias, mean, invstd)
-        scale = weight * invstd
-        return scale_and_shift(x, scale, bias - mean * scale, salience)
+        return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """Everything follows from the sums of grad and of grad * x over space, both (B, C).
-
-        The gradient of x is that of a batch norm whose own incoming gradient is grad * salience,
-
-            weight / std * (grad * salience - mean of it - (x - mean) / var * mean of (it * (x - mean)))
-
-        which is grad times one factor for each sample and channel, plus x times one for each channel, plus a constant.
-        """
-        x, salience, weight, bias, mean, invstd = ctx.saved_tensors
-        grad = grad.contiguous(memory_format=_format(x))
-        with_x, alone = sums_over_space(grad, x)
-        centred = torch.addcmul(with_x, mean, alone, value=-1)
-        scale = weight * invstd
-        grad_salience = torch.addcmul(scale * centred, bias, alone).to(salience.dtype)
-        grad_bias = (salience * alone).sum(dim=0)
-        pull = (salience * centred).sum(dim=0)
-        places = x.numel() // x.shape[1]
-        slope = scale * invstd.square() * pull / -places
-        shift = scale * grad_bias / -places - mean * slope
-        grad_x = combine(grad, scale * salience, x, slope, shift)
-        return grad_x, grad_salience, pull * invstd, grad_bias, None, None
+        """As ``norm_gradients``."""
+        return (None, *norm_gradients(grad, *ctx.saved_tensors))
 
 
-def update_running(norm: nn.BatchNorm2d, mean: Tensor, var: Tensor, count: int, momentum: float) -> None:
-    """Take the batch into the norm's running statistics, the variance without bias as BatchNorm does."""
-    if norm.running_mean is not None and norm.running_var is not None:
-        norm.running_mean.lerp_(mean.to(norm.running_mean.dtype), momentum)
-        norm.running_var.lerp_((var * (count / (count - 1))).to(norm.running_var.dtype), momentum)
+class GeneratedBatchNorm(torch.autograd.Function):
+    """``batch_norm(x) * salience`` with a salience that is generated on the way, and the handle of a penalty."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        norm: nn.BatchNorm2d,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        inner_norm: nn.BatchNorm1d,
+        pooled: Tensor,
+        *parameters: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """``generated``, then ``normed``."""
+        ctx.set_materialize_grads(False)
+        ctx.eps = inner_norm.eps
+        salience, handle, *kept = generated(inner_norm, pooled, *parameters)
+        out, mean, invstd = normed(norm, x, salience, weight, bias)
+        ctx.save_for_backward(x, salience, weight, bias, mean, invstd, *kept)
+        return out, handle
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor | None, pull: Tensor | None) -> tuple[Tensor | None, ...]:
+        """Those of the norm, then those of the generator."""
+        saved = ctx.saved_tensors
+        grad_x = grad_salience = grad_weight = grad_bias = None
+        if grad is not None:
+            grad_x, grad_salience, grad_weight, grad_bias = norm_gradients(grad, *saved[:6])
+        inner = generator_gradients(grad_salience, pull, ctx.eps, *saved[6:])
+        return None, grad_x, grad_weight, grad_bias, None, *inner
+
+
+def normed(
+    norm: nn.BatchNorm2d, x: Tensor, salience: Tensor, weight: Tensor, bias: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Normalise with the batch's statistics, update the running ones, and scale.
+
+    Returns:
+        That, the batch's mean, and one over its deviation.
+    """
+    if norm.num_batches_tracked is not None:
+        norm.num_batches_tracked.add_(1)
+    if not moments_pay(x):
+        out, mean, invstd = torch.native_batch_norm(
+            x, weight, bias, norm.running_mean, norm.running_var, True, float(norm.momentum or 0), norm.eps
+        )
+        return out.mul_(over_space(salience, out)), mean, invstd
+    mean, var = moments(x)
+    update_running(norm, mean, var, x.numel() // x.shape[1])
+    return gated_norm(x, salience, weight, bias, mean, var, norm.eps), mean, (var + norm.eps).rsqrt_()
+
+
+def norm_gradients(
+    grad: Tensor, x: Tensor, salience: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, invstd: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Of x, salience, weight and bias; all follow from the sums of grad and of grad * x over space, both (B, C).
+
+    The gradient of x is that of a batch norm whose own incoming gradient is grad * salience,
+
+        weight / std * (grad * salience - mean of it - (x - mean) / var * mean of (it * (x - mean)))
+
+    which is grad times one factor for each sample and channel, plus the normalised x times one for each channel, plus
+    a constant.
+    """
+    grad = grad.contiguous(memory_format=_format(x))
+    sums = sums_over_space(grad, x)
+    with_x, alone = sums.unbind()
+    scale = weight * invstd
+    grad_salience = (with_x * scale).addcmul_(alone, torch.addcmul(bias, mean, scale, value=-1))
+    pulls = (sums * salience).sum(dim=1)
+    grad_weight, grad_bias = pulls.unbind()
+    grad_weight.addcmul_(mean, grad_bias, value=-1).mul_(invstd)
+    slope, shift = (pulls * scale).mul_(-x.shape[1] / x.numel()).unbind()
+    grad_x = combine(grad, salience * scale, x, slope, shift, mean, invstd.pow(-2))
+    return grad_x, grad_salience.to(salience.dtype), grad_weight, grad_bias
 
 
 def _format(x: Tensor) -> torch.memory_format:
@@ -108,11 +152,20 @@ def can_fuse(norm: nn.Module, x: Tensor) -> bool:
 
 def gated_batch_norm(norm: nn.BatchNorm2d, x: Tensor, salience: Tensor) -> Tensor:
     """The training pass of ``norm`` times the salience."""
-    if norm.num_batches_tracked is not None:
-        norm.num_batches_tracked.add_(1)
     x = x.contiguous(memory_format=_format(x))
-    out: Tensor = GatedBatchNorm.apply(x, salience, norm.weight, norm.bias, norm, norm.momentum)
+    out: Tensor = GatedBatchNorm.apply(norm, x, salience, norm.weight, norm.bias)
     return out
+
+
+def generated_batch_norm(
+    norm: nn.BatchNorm2d, x: Tensor, generator: SalienceGenerator, inner: nn.BatchNorm1d, pooled: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The training pass of ``norm`` times a salience that this generator with its inner norm makes, and its handle."""
+    x = x.contiguous(memory_format=_format(x))
+    made: tuple[Tensor, Tensor] = GeneratedBatchNorm.apply(
+        norm, x, norm.weight, norm.bias, inner, pooled, *generator.learned(inner)
+    )
+    return made
 
 
 class Tap(torch.autograd.Function):
@@ -122,14 +175,13 @@ class Tap(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor) -> tuple[Tensor, Tensor]:
         """Pool; x itself goes on untouched."""
         ctx.places = math.prod(x.shape[2:])
-        return x.view_as(x), pool(x, 1)
+        return x, pool(x, 1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, grad_pooled: Tensor) -> Tensor:
         """Every place of a channel gets the same share of the pooled gradient."""
-        spread: Tensor = grad + over_space(grad_pooled / ctx.places, grad)
-        return spread
+        return torch.add(grad, over_space(grad_pooled, grad), alpha=1 / ctx.places)
 
 
 def can_tap(module: torch.nn.Module, x: Tensor, axis: int) -> bool:

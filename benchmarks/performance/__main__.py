@@ -20,7 +20,6 @@ PARTS: dict[str, Callable[[Effort], Iterable[Row]]] = {
     "step": steps.measure_steps,
     "compiled": steps.measure_compiled,
     "compact": steps.measure_compact,
-    "norms": steps.measure_norms,
     "run": others.measure_run,
     "memory": others.measure_memory,
     "start": others.measure_start,

@@ -11,7 +11,6 @@ TITLES = {
     "step": "A training step",
     "compiled": "A compiled training step",
     "compact": "A step of a cut network",
-    "norms": "Ordinary norms",
     "run": "A whole run",
     "memory": "Memory",
     "start": "Start",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -17,7 +16,6 @@ from benchmarks.latency import plan_at
 from benchmarks.performance.rows import Effort, Row
 from pcshrink.measure.layers import layers_of
 from pcshrink.measure.timing import interleave, paired_ratio
-from pcshrink.methods.plain_norm import hasten_norms_
 from pcshrink.models import create
 
 Step = Callable[[], object]
@@ -141,22 +139,6 @@ def count_compilations() -> int:
         shrinker.method.forget_pass()
     torch.compiler.reset()
     return len(graphs)
-
-
-def measure_norms(effort: Effort, share: float = 0.43) -> Iterator[Row]:
-    """A step with the norms that the trainer uses over one with torch's own, of an unaligned network."""
-    case, mode = CASES[0], Mode("bf16", bf16=True, channels_last=True)
-    model, example = case.model(), case.images(2)
-    shrinker = pcs.attach_(model, example, pcs.ShrinkConfig(prove=False))
-    plan, _ = plan_at(shrinker, layers_of(case.model(), example), share, 1)
-    small = pcs.compact(model, plan, example, gates="fold")
-    hastened, images = copy.deepcopy(small), case.images(case.batch)
-    hasten_norms_(hastened)
-    calls = {"own": step_of(small, images, mode), "ours": step_of(hastened, images, mode)}
-    times = interleave(calls, effort.seconds, effort.rounds, clock=time.process_time)
-    work = f"step with the trainer's norms / with torch's, {case.title}, bf16 channels_last, "
-    work += f"cut to {share} of the madds, unaligned"
-    yield Row.of("norms", work, None, paired_ratio(times["ours"], times["own"]))
 
 
 def measure_compact(effort: Effort, share: float = 0.43) -> Iterator[Row]:

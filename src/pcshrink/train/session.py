@@ -15,7 +15,6 @@ from pcshrink.artifact import load, read
 from pcshrink.config import MethodConfig
 from pcshrink.data import ImageData
 from pcshrink.errors import CheckpointError, ConfigError
-from pcshrink.methods.plain_norm import hasten_norms_
 from pcshrink.methods.prepared import mark_of, rebuild
 from pcshrink.models import create
 from pcshrink.shrinker import Shrinker, attach_
@@ -105,7 +104,6 @@ class Session:
         unsynchronise_(self.model)
         if self.fabric.world_size > 1 and self.recipe.train.sync_norm:
             synchronise_(self.model)
-        hasten_norms_(self.model)
         self.optimizer = make_optimizer(self.model, self.recipe.optimizer)
         if memory:
             set_optimizer_state(self.model, self.optimizer, memory)

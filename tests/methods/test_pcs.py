@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from pcshrink.methods import passes, select
+from pcshrink.methods import select
+from pcshrink.methods.pcs import passes
 from pcshrink.methods.pcs import rules as schedule
 from pcshrink.methods.pcs.config import ShrinkConfig
 from pcshrink.methods.pcs.gate import SalienceGate

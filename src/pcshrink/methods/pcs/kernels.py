@@ -16,7 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from pcshrink.methods.passes import (
+from pcshrink.methods.pcs.generating import generated, generator_gradients
+from pcshrink.methods.pcs.generator import SalienceGenerator
+from pcshrink.methods.pcs.passes import (
     FEW,
     combine,
     gated_norm,
@@ -27,8 +29,6 @@ from pcshrink.methods.passes import (
     sums_over_space,
     update_running,
 )
-from pcshrink.methods.pcs.generating import generated, generator_gradients
-from pcshrink.methods.pcs.generator import SalienceGenerator
 from pcshrink.methods.pooling import pool
 
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)

@@ -179,7 +179,7 @@ class TestSaved:
             evaluate_saved(saved, "folder", root, classes=order)
 
     def test_another_data_set_is_an_error_and_no_figure(self, saved: Path) -> None:
-        with pytest.raises(ConfigError, match="mean needs 1 numbers"):
+        with pytest.raises(DataError, match="saved for images of 3 x 12 x 12, not for 'digits': mean needs 1 numbers"):
             evaluate_saved(saved, "digits")
 
     @pytest.mark.export

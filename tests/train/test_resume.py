@@ -193,7 +193,7 @@ def test_the_checkpoint_knows_its_recipe_where_the_file_is_gone(whole_run: Path,
 @pytest.mark.parametrize("missing", ["recipe", "trouble", "session"])
 def test_a_whole_checkpoint_that_lacks_something_is_said(whole_run: Path, tmp_path: Path, missing: str) -> None:
     folder = shutil.copytree(whole_run, tmp_path / "run")
-    newest = Checkpoints(folder / "checkpoints").found()[-1]
+    newest = Checkpoints(folder / "checkpoints").written()[-1]
     save_state(newest, {key: value for key, value in load_state(newest).items() if key != missing})
     with pytest.raises(CheckpointError, match=rf"does not fit this run \(KeyError: '{missing}'\); remove it to go on"):
         train(tiny(), folder, resume=True, quiet=True)

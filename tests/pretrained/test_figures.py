@@ -52,7 +52,12 @@ class TestSchedule:
 
     def test_few_images_need_more_epochs(self):
         few, many = (plan_schedule(count, 10, self.SPEED, hours=None) for count in (100, 10000))
-        assert few.epochs.total > many.epochs.total == 20
+        assert few.epochs.total > many.epochs.total == 10
+
+    def test_methods_that_push_get_a_share_of_the_epochs(self):
+        pushed, chosen = (plan_schedule(900, 100, self.SPEED, None, pushing) for pushing in (0.3, 0.0))
+        assert (pushed.epochs.warmup, pushed.epochs.shrink, pushed.epochs.settle) == (1, 3, 6)
+        assert (chosen.epochs.warmup, chosen.epochs.shrink, chosen.epochs.settle) == (0, 1, 9)
 
     def test_too_little_time(self):
         with pytest.raises(ConfigError, match="too short: 4 epochs"):

@@ -86,6 +86,7 @@ class Method(Generic[C]):
         without_widths: Why the groups have no widths to aim at, and what to set instead; empty where they have.
         needs: What the method has beyond the common recipe: "teacher", "two stages", "pretrained weights".
         reference: Where the method was published.
+        pushing: Share of a short training of a pretrained network that the phase needs; 0 where one epoch is enough.
         variants: Settings, as ``key=value``, that make rows of their own in a comparison of all methods.
         gates: Module name -> gate.
         groups: The groups, in the order of the coupling.
@@ -107,6 +108,7 @@ class Method(Generic[C]):
     without_widths: ClassVar[str] = ""
     needs: ClassVar[tuple[str, ...]] = ()
     reference: ClassVar[str] = ""
+    pushing: ClassVar[float] = 0.3
     variants: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, config: C) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from pcshrink.data.folder_scan import FolderFiles, ImageFiles, scan_folder
 from pcshrink.data.unlabelled import has_class_folders, scan_unlabelled
 from pcshrink.errors import DataError
+from pcshrink.methods.base import Method
 from pcshrink.methods.registry import method_class
 from pcshrink.pretrained.network import Network, open_network
 from pcshrink.pretrained.request import Goal, Request
@@ -17,6 +18,8 @@ from pcshrink.runtime.run import use_threads
 from pcshrink.train.recipe.read import check_recipe, override_
 from pcshrink.train.recipe.schema import Recipe
 
+METHOD = "surgeon"
+LR = 3e-4
 EVAL_BATCH = 50
 TIMED_BATCH = 8
 FEW = 200  # held-out images below which a point of accuracy is hardly seen
@@ -49,7 +52,7 @@ class Prepared:
         lines = [
             f"network: {self.recipe.model.name}, {self.network.outputs} classes, {self.network.size} pixels",
             f"images: {self.images} to train on, {held} held out; measured by {measure}",
-            f"schedule: {epochs.warmup} + {epochs.shrink} + {epochs.settle} epochs (warm-up, shrinking, settling), "
+            f"schedule: {epochs.warmup} + {epochs.shrink} + {epochs.settle} epochs (warm-up, choosing, settling), "
             f"batches of {self.schedule.batch}, about {duration(self.schedule.seconds)} on this machine",
         ]
         if epochs.total < self.schedule.wanted:
@@ -86,8 +89,9 @@ def prepare(request: Request, goal: Goal, parts: int = 1) -> Prepared:
     with use_threads(request.threads):
         speed = measure_speed(network.model, network.example(TIMED_BATCH))
     hours = None if request.hours is None else request.hours / parts
-    schedule = plan_schedule(len(train.paths), len(val.paths), speed, hours)
-    content = _content(request, goal, network, schedule, labelled=labelled)
+    method = _method(request)
+    schedule = plan_schedule(len(train.paths), len(val.paths), speed, hours, method.pushing)
+    content = _content(request, goal, network, schedule, method, labelled=labelled)
     for setting in request.settings:
         override_(content, setting)
     recipe = check_recipe(content, "the recipe of pcshrink shrink")
@@ -113,7 +117,17 @@ def _check_classes(files: ImageFiles, outputs: int) -> None:
         raise DataError(message)
 
 
-def _content(request: Request, goal: Goal, network: Network, schedule: Schedule, *, labelled: bool) -> dict[str, Any]:
+def _method(request: Request) -> type[Method[Any]]:
+    """Who chooses the channels: as the settings say, or who needs few images for it."""
+    content: dict[str, Any] = {"shrink": {"method": METHOD}}
+    for setting in request.settings:
+        override_(content, setting)
+    return method_class(str(content["shrink"]["method"]))
+
+
+def _content(
+    request: Request, goal: Goal, network: Network, schedule: Schedule, method: type[Method[Any]], *, labelled: bool
+) -> dict[str, Any]:
     budget: dict[str, Any] = {goal.kind: goal.amount}
     if goal.kind == "latency":
         budget["threads"] = request.threads
@@ -126,10 +140,14 @@ def _content(request: Request, goal: Goal, network: Network, schedule: Schedule,
             "split_seed": request.seed, "batch_size": schedule.batch, "eval_batch_size": EVAL_BATCH, **network.inputs,
         },
         "epochs": schedule.epochs.model_dump(),
-        "optimizer": {"lr": 0.002, "weight_decay": 1e-5},
+        # What is chosen from should be the network as it is; what is left then has to learn.
+        "optimizer": {"name": "adamw", "lr": 1e-5, "settle_lr": LR, "weight_decay": 1e-5} if method.pushing == 0
+        else {"lr": 0.002, "weight_decay": 1e-5},
         "train": {"threads": request.threads, "channels_last": True},
-        "shrink": {"budget": budget, "gates": "fold", "compact_every": 1, "align": 8}
-        | method_class("pcs").for_pretrained(),
+        "shrink": {
+            "method": method.Config.method, "budget": budget, "gates": "fold", "compact_every": 1, "align": 8,
+            **method.for_pretrained(),
+        },
         # Few images say little by their labels and much by all scores of a network that has seen millions.
         "distill": {"teacher": "dense", "loss": "soft", "weight": 0.7 if labelled else 1.0},
         "output": {"onnx": True},

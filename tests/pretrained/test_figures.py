@@ -45,8 +45,8 @@ class TestSchedule:
     SPEED = Speed(step=0.1, forward=0.03)
 
     def test_within_the_time(self):
-        plan = plan_schedule(900, 100, self.SPEED, hours=1.0)
-        assert plan.seconds <= 3600
+        plan = plan_schedule(900, 100, self.SPEED, hours=0.4)
+        assert plan.seconds <= 1440
         assert plan.epochs.total < plan.wanted
         assert plan.epochs.shrink < plan.epochs.settle
 

@@ -78,6 +78,20 @@ def test_the_dry_run_trains_nothing(weights, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_settings_decide_what_is_timed_and_told(weights, tmp_path):
+    pictures(tmp_path / "images", 40)
+    request = request_for(tmp_path / "images", weights, tmp_path / "out")
+    usual = prepare(request, request.goal)
+    assert usual.recipe.shrink.method == "surgeon"
+    assert (usual.recipe.epochs.warmup, usual.recipe.epochs.shrink) == (0, 1)
+    larger = prepare(replace(request, settings=("data.image_size=40", "epochs.settle=1")), request.goal)
+    assert larger.network.example(1).shape == (1, 3, 40, 40)
+    assert larger.schedule.seconds < usual.schedule.seconds
+    pushed = prepare(replace(request, settings=("shrink.method=pcs",)), request.goal)
+    assert pushed.recipe.shrink.settings.init_salience == 0.99
+    assert pushed.recipe.epochs.shrink > 1
+
+
 @pytest.mark.parametrize(
     ("classes", "count", "words"),
     [

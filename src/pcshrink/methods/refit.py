@@ -3,39 +3,38 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
 
 POSITIONS = 256  # of an image that are looked at; neighbours say much the same
 DAMPING = 0.01  # added to the moments, as a share of their mean: images that were not seen differ a little
 AT_ONCE = 128  # rounds in which a group is taken apart; wide ones lose several channels in each
 
+Plain: TypeAlias = nn.Linear | _ConvNd
+
 
 class Readings:
-    """What a layer is fed and how much each of its outputs matters, summed over batches.
+    """What a layer is fed, summed over batches.
 
     Args:
         layer: A plain convolution or a linear layer.
 
     Attributes:
         moment: Sum of the second moments of its inputs (n, n), with a constant 1 as the last where it has a bias.
-        concern: Sum of the squared gradients of the loss at its outputs (o,).
-        batches: How many were summed for the moment.
-        graded: How many were for the concern.
-        outputs: Of the newest forward pass.
+        batches: How many were summed.
     """
 
-    def __init__(self, layer: nn.Module) -> None:
-        weight = _weight(layer)
+    def __init__(self, layer: Plain) -> None:
+        weight = layer.weight
         inputs = weight.shape[1] + int(layer.bias is not None)
         self.layer = layer
         self.moment = torch.zeros(inputs, inputs, device=weight.device)
-        self.concern = torch.zeros(weight.shape[0], device=weight.device)
-        self.batches = self.graded = 0
-        self.outputs: list[Tensor] = []
+        self.batches = 0
 
-    def look(self, module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
+    def look(self, module: Plain, args: tuple[Tensor, ...], output: Tensor) -> None:
         """Forward hook of the layer, for training passes."""
         if not module.training:
             return
@@ -45,22 +44,12 @@ class Readings:
                 rows = torch.cat([rows, rows.new_ones(len(rows), 1)], dim=1)
             self.moment += rows.T @ rows / len(rows)
         self.batches += 1
-        self.outputs.append(output)
-
-    def grade(self, gradients: list[Tensor]) -> None:
-        """Take the gradients of the loss, summed over a batch, at the newest outputs into account."""
-        for gradient in gradients:
-            each = gradient.float() if isinstance(self.layer, nn.Linear) else gradient.float().movedim(1, -1)
-            self.concern += each.flatten(0, -2).square().sum(dim=0) / len(gradient)
-        self.graded += 1
 
     def worth(self) -> Tensor:
-        """What a wrong number at each output costs (o,); by its own size where no gradients were seen."""
-        if self.graded:
-            return self.concern.double() / self.graded
+        """What a wrong number at each output costs (o,): one over its mean square, so that all layers weigh the same."""
         rows = self._full_weight()
         energy = torch.einsum("oi,ij,oj->o", rows, self.moment.double() / max(self.batches, 1), rows)
-        return 1 / energy.clamp(min=1e-12)
+        return 1 / (energy.clamp(min=1e-12) * len(energy))
 
     def _full_weight(self) -> Tensor:
         """The kernel (o, n), summed over its places, with the bias as the last column."""
@@ -73,7 +62,7 @@ class Readings:
         return moment + (DAMPING * moment.diagonal().mean() + 1e-12) * torch.eye(len(moment), device=moment.device)
 
     def weighed(self) -> Tensor:
-        """What the inputs do to the loss together: (n, n), the kernel's columns times each other."""
+        """What the inputs do to the outputs together: (n, n), the kernel's columns times each other."""
         kernel = _kernel(self.layer) * self.worth().sqrt()[:, None, None]
         rows = kernel.movedim(2, 0).flatten(0, 1)
         if self.layer.bias is not None:  # the constant never leaves, so what it is worth does not matter
@@ -83,7 +72,7 @@ class Readings:
     @torch.no_grad()
     def refit_(self, stays: Tensor) -> None:
         """Let the inputs that stay (bool, one each) do, as nearly as they can, what all of them did."""
-        weight, bias, moment = _weight(self.layer), self.layer.bias, self.damped()
+        weight, bias, moment = self.layer.weight, self.layer.bias, self.damped()
         kept = torch.cat([stays, stays.new_ones(int(bias is not None))]).nonzero().flatten()
         # x = A x[kept] by least squares, so W x = (W A) x[kept].
         stand_in = torch.linalg.solve(moment[kept][:, kept], moment[kept]).T  # (n, kept)
@@ -97,13 +86,12 @@ class Readings:
 
     def state(self) -> dict[str, Tensor | int]:
         """Everything that was summed."""
-        return {"moment": self.moment, "concern": self.concern, "batches": self.batches, "graded": self.graded}
+        return {"moment": self.moment, "batches": self.batches}
 
     def load(self, state: dict[str, Tensor | int]) -> None:
         """Go on from a state."""
         self.moment = torch.as_tensor(state["moment"]).to(self.moment)
-        self.concern = torch.as_tensor(state["concern"]).to(self.concern)
-        self.batches, self.graded = int(state["batches"]), int(state["graded"])
+        self.batches = int(state["batches"])
 
 
 @dataclass
@@ -112,7 +100,7 @@ class View:
 
     Attributes:
         inverse: Of the moment of the inputs that are left (n + 1, n + 1); the last stands for none.
-        weighed: What they do to the loss together, of the same size.
+        weighed: What they do to the outputs together, of the same size.
         index: (C, most) the inputs that belong to each channel, filled up with n.
     """
 
@@ -132,7 +120,8 @@ class View:
         """For each channel how much is lost if it leaves and the others make up for it (C,)."""
         rows, columns = self.index[:, :, None], self.index[:, None, :]
         solved = torch.linalg.solve(self.inverse[rows, columns], self.weighed[rows, columns])
-        return solved.diagonal(dim1=1, dim2=2).sum(dim=1)
+        losses: Tensor = solved.diagonal(dim1=1, dim2=2).sum(dim=1)
+        return losses
 
     def remove(self, channels: Tensor) -> None:
         """Let channels leave and the others make up for them."""
@@ -171,18 +160,13 @@ def eliminate(views: list[View], channels: int) -> tuple[Tensor, Tensor]:
 
 
 def _with_none(matrix: Tensor, corner: float) -> Tensor:
-    return torch.block_diag(matrix, matrix.new_full((1, 1), corner))
+    wider: Tensor = torch.block_diag(matrix, matrix.new_full((1, 1), corner))
+    return wider
 
 
-def _weight(layer: nn.Module) -> nn.Parameter:
-    weight = layer.weight
-    assert isinstance(weight, nn.Parameter)
-    return weight
-
-
-def _kernel(layer: nn.Module) -> Tensor:
+def _kernel(layer: Plain) -> Tensor:
     """The weight (o, n, places of the kernel)."""
-    weight = _weight(layer).detach().double()
+    weight = layer.weight.detach().double()
     return weight.reshape(*weight.shape[:2], -1)
 
 

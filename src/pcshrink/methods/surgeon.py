@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
 from torch.utils.hooks import RemovableHandle
 
 from pcshrink.config import MethodConfig
@@ -18,10 +19,11 @@ from pcshrink.errors import ConfigError
 from pcshrink.methods.base import Step, Target
 from pcshrink.methods.choosing import Choosing
 from pcshrink.methods.filters import axis_rows
-from pcshrink.methods.refit import Readings, View, eliminate
+from pcshrink.methods.refit import Plain, Readings, View, eliminate
 
 MOST_INPUTS = 4096  # of a layer whose second moments are kept; they grow with the square
-GRADED_EVERY = 2  # steps after which gradients at the outputs are looked at
+PROBED = 0.25  # share of a group that is taken away to see what that does to the scores
+IMAGES = 32  # that are looked at for this
 NO_READER = "no plain convolution or linear layer of at most 4096 inputs reads it, so nothing could make up for it"
 
 
@@ -41,11 +43,12 @@ class SurgeonConfig(MethodConfig):
 class Surgeon(Choosing[SurgeonConfig]):
     """Optimal brain surgeon for channels: those leave for which the others can stand in, and then do.
 
-    During the phase the network trains on and is watched: C = E[x x^T], the second moment of what each reader of a
-    group is fed, and G_o = E[sum of (dL/dy_o)^2], L the loss for labels drawn from the network's own scores. Taking
-    channel j away, with the kernel W of the readers changed to make up for it, costs sum over readers and outputs of
-    G_o W_oj^2 / [C^-1]_jj. The cheapest channels leave first, and C^-1 and W are brought up to date each
-    time. At the end of the phase widths follow from these costs, and every reader becomes
+    During the phase the network trains on and is watched: C = E[x x^T] is the second moment of what each reader of a
+    group is fed. Taking channel j away, with the kernel W of the reader changed to make up for it, changes output o by
+    W_oj^2 / [C^-1]_jj in the mean square. The sum over readers of the mean over outputs, each relative to its own mean
+    square, is what j costs. The cheapest channels leave first, and C^-1 and W are brought up to date each time. Then a
+    quarter of each group in turn is taken away and the network asked about some images: the divergence of its scores
+    brings the costs of all groups to one scale. Widths follow from these costs, and every reader becomes
     W' = W C[:, S] C[S, S]^-1, S what stays.
 
     Departs from its sources in three things. A channel leaves all its readers at once. The places of a k x k kernel
@@ -61,6 +64,7 @@ class Surgeon(Choosing[SurgeonConfig]):
         super().__init__(config)
         self.target: Target | None = None
         self.readings: dict[str, Readings] = {}
+        self.images: Tensor | None = None
         self.order: dict[str, Tensor] = {}
         self.costs: dict[str, Tensor] = {}
         self._hooks: list[RemovableHandle] = []
@@ -100,34 +104,15 @@ class Surgeon(Choosing[SurgeonConfig]):
     def start(self) -> None:
         """Watch the readers from now on."""
         names = dict.fromkeys(n for g in self.coupling.groups for n in _readers(self.model, self.coupling, g))
-        self.readings = {name: Readings(self.model.get_submodule(name)) for name in names}
+        self.readings = {name: Readings(_plain(self.model, name)) for name in names}
         self._hooks = [r.layer.register_forward_hook(r.look) for r in self.readings.values()]
 
-    def loss(self, step: Step | None = None) -> Tensor | None:
-        """Nothing is added; how much the readers' outputs matter is seen here."""
-        outputs = [r.outputs for r in self.readings.values()]
-        if step is not None and step.scores is not None and self.steps % GRADED_EVERY == 0:
-            drawn = self._draw(step.scores)
-            flat = [y for each in outputs for y in each]
-            if drawn is not None and all(y.requires_grad for y in flat):
-                gradients = iter(torch.autograd.grad(drawn, flat, retain_graph=True))
-                for readings in self.readings.values():
-                    readings.grade([next(gradients) for _ in readings.outputs])
-        self.forget_pass()
-        return None
-
-    def _draw(self, scores: Tensor) -> Tensor | None:
-        """The loss for labels that the network itself finds likely; None where it is no classifier."""
-        if scores.ndim != 2:
-            return None
-        chances = scores.detach().float().softmax(dim=-1).cpu()
-        labels = torch.multinomial(chances, 1, generator=torch.Generator().manual_seed(self.steps)).flatten()
-        return F.cross_entropy(scores.float(), labels.to(scores.device), reduction="sum")
-
-    def forget_pass(self) -> None:
-        """Let go of the newest outputs."""
-        for readings in self.readings.values():
-            readings.outputs = []
+    def loss(self, step: Step | None = None) -> None:
+        """Nothing is added; the first images are kept."""
+        seen = 0 if self.images is None else len(self.images)
+        if step is not None and step.images is not None and seen < IMAGES:
+            new = step.images.detach()[: IMAGES - seen]
+            self.images = new if self.images is None else torch.cat([self.images, new])
 
     def finish(self) -> bool:
         """Choose, and let what stays stand in for what leaves."""
@@ -138,20 +123,56 @@ class Surgeon(Choosing[SurgeonConfig]):
         for group in self.coupling.groups:
             views = [self._view(name, group) for name in _readers(self.model, self.coupling, group)]
             self.order[group.name], self.costs[group.name] = eliminate(views, group.channels)
+        if self.images is not None:
+            self._weigh(self.images)
         if self.target is not None:
             self.aim(self._widths(self.target))
         self._hold(self.choose())
-        alive = self.coupling.alive({name: flags.numpy() for name, flags in self.keep().items()})
-        for name, readings in self.readings.items():
-            units = next(u for slot, axis, u in self.coupling.ledger.slots if (slot, axis) == (f"{name}.weight", 1))
-            readings.refit_(torch.as_tensor(alive[units], device=readings.moment.device))
-        self.readings = {}
+        self._refit(self.keep(), self.readings)
+        self.readings, self.images = {}, None
         return True
+
+    def _refit(self, keep: Mapping[str, Tensor], names: Iterable[str]) -> None:
+        """Let what stays stand in for what leaves, in some readers."""
+        alive = self.coupling.alive({name: flags.cpu().numpy() for name, flags in keep.items()})
+        for name in names:
+            units = next(u for slot, axis, u in self.coupling.ledger.slots if (slot, axis) == (f"{name}.weight", 1))
+            readings = self.readings[name]
+            readings.refit_(torch.as_tensor(alive[units], device=readings.moment.device))
+
+    @torch.no_grad()
+    def _weigh(self, images: Tensor) -> None:
+        """Bring the costs of all groups to one scale: what leaving does to the scores of the whole network."""
+        training = self.model.training
+        wanted = self.model.eval()(images)
+        if isinstance(wanted, Tensor) and wanted.ndim == 2:
+            changes = torch.tensor([self._change(group, images, wanted) for group in self.coupling.groups])
+            _mean_over_processes(changes)
+            for group, change in zip(self.coupling.groups, changes.tolist(), strict=True):
+                costs = self.costs[group.name]
+                costs *= change / max(float(costs[: _probed(group)].sum()), 1e-12)
+        self.model.train(training)
+
+    def _change(self, group: ChannelGroup, images: Tensor, wanted: Tensor) -> float:
+        """How far the scores move when a share of one group leaves: the mean divergence."""
+        readers = _readers(self.model, self.coupling, group)
+        before = [[p.clone() for p in self.readings[name].layer.parameters(recurse=False)] for name in readers]
+        stays = torch.ones(group.channels, dtype=torch.bool)
+        stays[self.order[group.name][: _probed(group)]] = False
+        self.let_pass({group.name: stays})
+        self._refit({group.name: stays}, readers)
+        got = self.model(images)
+        for name, kept in zip(readers, before, strict=True):
+            for parameter, old in zip(self.readings[name].layer.parameters(recurse=False), kept, strict=True):
+                parameter.copy_(old)
+        self.let_pass({})
+        logs = [scores.float().log_softmax(dim=-1) for scores in (got, wanted)]
+        return float(F.kl_div(logs[0], logs[1], reduction="batchmean", log_target=True))
 
     def _view(self, name: str, group: ChannelGroup) -> View:
         readings = self.readings[name]
         index = axis_rows(self.coupling, group, f"{name}.weight", 1).index
-        return View.of(readings, index, int(readings.layer.weight.shape[1]))
+        return View.of(readings, index, readings.layer.weight.shape[1])
 
     def _widths(self, target: Target) -> dict[str, int]:
         if self.config.allocation == "uniform":
@@ -160,10 +181,8 @@ class Surgeon(Choosing[SurgeonConfig]):
         return target.widths(self.scores(), target.floors(share))
 
     def _sum_over_processes(self) -> None:
-        if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-            for readings in self.readings.values():
-                dist.all_reduce(readings.moment.div_(dist.get_world_size()))
-                dist.all_reduce(readings.concern.div_(dist.get_world_size()))
+        for readings in self.readings.values():
+            _mean_over_processes(readings.moment)
 
     def scores(self) -> dict[str, Tensor]:
         """What the loss of each channel costs, once that is known."""
@@ -187,7 +206,10 @@ class Surgeon(Choosing[SurgeonConfig]):
 
     def state_dict(self) -> dict[str, Any]:
         """What was seen so far."""
-        return super().state_dict() | {"readings": {name: r.state() for name, r in self.readings.items()}}
+        return super().state_dict() | {
+            "readings": {name: r.state() for name, r in self.readings.items()},
+            "images": self.images,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where ``state_dict`` was taken."""
@@ -195,20 +217,34 @@ class Surgeon(Choosing[SurgeonConfig]):
             self.start()
             for name, kept in state["readings"].items():
                 self.readings[name].load(kept)
+            device = next(self.model.parameters()).device
+            self.images = None if state["images"] is None else state["images"].to(device)
         super().load_state_dict(state)
+
+
+def _probed(group: ChannelGroup) -> int:
+    return max(round(PROBED * group.channels), 1)
+
+
+def _mean_over_processes(values: Tensor) -> None:
+    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+        dist.all_reduce(values.div_(dist.get_world_size()))
 
 
 def _readers(model: nn.Module, coupling: Coupling, group: ChannelGroup) -> list[str]:
     """The layers that read a group and whose kernels can be changed to make up for channels that leave."""
     slots = {name for name, axis, _ in coupling.ledger.slots if axis == 1}
-    found = []
-    for name in group.readers:
-        layer = model.get_submodule(name)
-        plain = isinstance(layer, nn.Linear) or (isinstance(layer, nn.modules.conv._ConvNd) and _forward_conv(layer))
-        if plain and f"{name}.weight" in slots and layer.weight.shape[1] <= MOST_INPUTS:
-            found.append(name)
-    return found
+    plain = {name: model.get_submodule(name) for name in group.readers if f"{name}.weight" in slots}
+    return [name for name, layer in plain.items() if _can_refit(layer)]
 
 
-def _forward_conv(layer: nn.modules.conv._ConvNd) -> bool:
-    return layer.groups == 1 and not layer.transposed
+def _can_refit(layer: nn.Module) -> bool:
+    if isinstance(layer, _ConvNd):
+        return layer.groups == 1 and not layer.transposed and layer.weight.shape[1] <= MOST_INPUTS
+    return isinstance(layer, nn.Linear) and layer.in_features <= MOST_INPUTS
+
+
+def _plain(model: nn.Module, name: str) -> Plain:
+    layer = model.get_submodule(name)
+    assert isinstance(layer, (nn.Linear, _ConvNd))
+    return layer

@@ -81,7 +81,11 @@ def prepare(request: Request, goal: Goal, parts: int = 1) -> Prepared:
         DataError: The images do not fit the network.
     """
     labelled = has_class_folders(request.images) if request.labels is None else request.labels
+    asked = _asked(request)
+    method = method_class(str(asked["shrink"]["method"]))
     network = open_network(request)
+    if isinstance(asked["data"].get("image_size"), int):
+        network = dataclasses.replace(network, size=asked["data"]["image_size"])
     files = _files(request, labelled)
     train, val = files.train, files.val
     if labelled:
@@ -89,7 +93,6 @@ def prepare(request: Request, goal: Goal, parts: int = 1) -> Prepared:
     with use_threads(request.threads):
         speed = measure_speed(network.model, network.example(TIMED_BATCH))
     hours = None if request.hours is None else request.hours / parts
-    method = _method(request)
     schedule = plan_schedule(len(train.paths), len(val.paths), speed, hours, method.pushing)
     content = _content(request, goal, network, schedule, method, labelled=labelled)
     for setting in request.settings:
@@ -117,12 +120,12 @@ def _check_classes(files: ImageFiles, outputs: int) -> None:
         raise DataError(message)
 
 
-def _method(request: Request) -> type[Method[Any]]:
-    """Who chooses the channels: as the settings say, or who needs few images for it."""
-    content: dict[str, Any] = {"shrink": {"method": METHOD}}
+def _asked(request: Request) -> dict[str, Any]:
+    """The settings of the user's own that decide about others."""
+    content: dict[str, Any] = {"shrink": {"method": METHOD}, "data": {}}
     for setting in request.settings:
         override_(content, setting)
-    return method_class(str(content["shrink"]["method"]))
+    return content
 
 
 def _content(

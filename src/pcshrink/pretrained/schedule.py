@@ -43,14 +43,19 @@ class Schedule:
     Attributes:
         epochs: Of each phase.
         batch: Images in a batch.
-        seconds: What it is expected to take.
+        epoch_seconds: What one epoch is expected to take.
         wanted: Epochs that the images ask for, with all the time in the world.
     """
 
     epochs: EpochsSection
     batch: int
-    seconds: float
+    epoch_seconds: float
     wanted: int
+
+    @property
+    def seconds(self) -> float:
+        """What the whole run is expected to take."""
+        return self.epochs.total * self.epoch_seconds * MARGIN + OVERHEAD
 
 
 def plan_schedule(images: int, held_out: int, speed: Speed, hours: float | None, pushing: float = 0.0) -> Schedule:
@@ -80,7 +85,7 @@ def plan_schedule(images: int, held_out: int, speed: Speed, hours: float | None,
         raise ConfigError(message)
     shrink, warmup = max(round(pushing * total), 1), int(pushing > 0)
     epochs = EpochsSection(warmup=warmup, shrink=shrink, settle=total - shrink - warmup)
-    return Schedule(epochs, batch, total * epoch * MARGIN + OVERHEAD, wanted)
+    return Schedule(epochs, batch, epoch, wanted)
 
 
 def measure_speed(model: nn.Module, example: Tensor) -> Speed:

@@ -6,7 +6,7 @@ python -m benchmarks.pretrained shrink --images DIR --weights FILE --runs DIR  s
 
 CIFAR-10 at 64 pixels:
 python -m benchmarks.pretrained finetune --cifar DIR --weights FILE --runs DIR  the dense network
-python -m benchmarks.pretrained halve    --runs DIR [--budget latency=0.5]      shrink it to half of madds and of latency
+python -m benchmarks.pretrained halve    --runs DIR [--budget latency=0.5]      shrink it to half
 
 python -m benchmarks.pretrained table --val DIR --weights FILE --runs DIR      evaluate what is there, write both tables
 """
@@ -22,7 +22,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.pretrained_cifar10 import finetune, halve, half_table
+from benchmarks.pretrained_cifar10 import finetune, half_table, halve
 from pcshrink.artifact import load
 from pcshrink.data import DataConfig, ImageData, load_dataset
 from pcshrink.export import export_onnx

@@ -34,7 +34,8 @@ def finetune(cifar: Path, weights: Path, runs: Path) -> None:
         known = torch.load(weights, weights_only=True, map_location="cpu")
         kept = {n: known[n] if n in known and known[n].shape == t.shape else t for n, t in fresh.items()}
         save_file({name: tensor.contiguous() for name, tensor in kept.items()}, start)
-    words = [str(RECIPE), "--out", str(runs / "cifar10-dense"), "--resume"]
+    dense = runs / "cifar10-dense"
+    words = [str(RECIPE), "--out", str(dense), *(["--resume"] if dense.is_dir() else [])]
     for setting in (f"data.root={images}", f"model.weights={start}"):
         words += ["--set", setting]
     subprocess.run([sys.executable, "-m", "pcshrink", "train", *words], check=True)
@@ -55,7 +56,7 @@ def write_images(cifar: Path, folder: Path) -> None:
 
 def halve(runs: Path, budget: str | None) -> None:
     for goal in BUDGETS if budget is None else (budget,):
-        words = ["shrink", MODEL, "--weights", str(runs / "cifar10-dense" / "dense.safetensors"), "--resume"]
+        words = ["shrink", MODEL, "--weights", str(runs / "cifar10-dense" / "model" / "model.safetensors"), "--resume"]
         words += ["--images", str(runs / "cifar10-images"), "--budget", goal, "--out", str(_folder(runs, goal))]
         words += [w for setting in SETTINGS for w in ("--set", setting)]
         subprocess.run([sys.executable, "-m", "pcshrink", *words], check=True)

@@ -46,7 +46,7 @@ class Readings:
         self.batches += 1
 
     def worth(self) -> Tensor:
-        """What a wrong number at each output costs (o,): one over its mean square, so that all layers weigh the same."""
+        """What a wrong number at each output costs (o,): one over its mean square, so layers weigh alike."""
         rows = self._full_weight()
         energy = torch.einsum("oi,ij,oj->o", rows, self.moment.double() / max(self.batches, 1), rows)
         return 1 / (energy.clamp(min=1e-12) * len(energy))

@@ -146,7 +146,7 @@ def _content(
         # What is chosen from should be the network as it is; what is left then has to learn.
         "optimizer": {"name": "adamw", "lr": 1e-5, "settle_lr": LR, "weight_decay": 1e-5} if method.pushing == 0
         else {"lr": 0.002, "weight_decay": 1e-5},
-        "train": {"threads": request.threads, "channels_last": True},
+        "train": {"threads": request.threads, "channels_last": True, "freeze_norms": method.pushing == 0},
         "shrink": {
             "method": method.Config.method, "budget": budget, "gates": "fold", "compact_every": 1, "align": 8,
             **method.for_pretrained(),

@@ -126,7 +126,7 @@ class Loop:
 
     def _epoch(self) -> None:
         began = time.monotonic() - self.sums.get("seconds", 0.0)  # what it took before the run was stopped counts
-        self.session.model.train()
+        self.session.training_mode()
         group: list[tuple[Tensor, Tensor, int]] = []
         for images, labels in self.session.data.train.batches(self.epoch, self.batch):
             group.append((images, labels, self.batch + len(group)))

@@ -88,14 +88,6 @@ def test_a_plain_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.train
-@pytest.mark.parametrize("frozen", [False, True])
-def test_norms_keep_their_statistics_if_asked(frozen: bool, tmp_path: Path) -> None:
-    changes = {"shrink": None, "distill": None, "epochs": {"dense": 1}, "train": {"freeze_norms": frozen}}
-    result = train(tiny(**changes), tmp_path, quiet=True)
-    means = [b for name, b in pcs.load(result.model_dir).named_buffers() if name.endswith("running_mean")]
-    assert all(bool((mean == 0).all()) == frozen for mean in means)
-
-
 def test_a_run_of_an_earlier_version_is_evaluated(tmp_path: Path) -> None:
     """Its recipe says how it shrank in words that are unknown by now."""
     result = train(tiny(shrink=None, distill=None, epochs={"dense": 1}), tmp_path, quiet=True)

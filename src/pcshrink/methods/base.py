@@ -86,6 +86,7 @@ class Method(Generic[C]):
         without_widths: Why the groups have no widths to aim at, and what to set instead; empty where they have.
         needs: What the method has beyond the common recipe: "teacher", "two stages", "pretrained weights".
         reference: Where the method was published.
+        watches: In the shrinking phase the method only looks: nothing is trained.
         pushing: Share of a short training of a pretrained network that the phase needs; 0 where one epoch is enough.
         variants: Settings, as ``key=value``, that make rows of their own in a comparison of all methods.
         gates: Module name -> gate.
@@ -108,6 +109,7 @@ class Method(Generic[C]):
     without_widths: ClassVar[str] = ""
     needs: ClassVar[tuple[str, ...]] = ()
     reference: ClassVar[str] = ""
+    watches: ClassVar[bool] = False
     pushing: ClassVar[float] = 0.3
     variants: ClassVar[tuple[str, ...]] = ()
 

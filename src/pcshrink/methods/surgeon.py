@@ -43,7 +43,7 @@ class SurgeonConfig(MethodConfig):
 class Surgeon(Choosing[SurgeonConfig]):
     """Optimal brain surgeon for channels: those leave for which the others can stand in, and then do.
 
-    During the phase the network trains on and is watched: C = E[x x^T] is the second moment of what each reader of a
+    During the phase the network is watched, not trained: C = E[x x^T] is the second moment of what each reader of a
     group is fed. Taking channel j away, with the kernel W of the reader changed to make up for it, changes output o by
     W_oj^2 / [C^-1]_jj in the mean square. The sum over readers of the mean over outputs, each relative to its own mean
     square, is what j costs. The cheapest channels leave first, and C^-1 and W are brought up to date each time. Then a
@@ -56,6 +56,7 @@ class Surgeon(Choosing[SurgeonConfig]):
     """
 
     Config: ClassVar[type[MethodConfig]] = SurgeonConfig
+    watches: ClassVar[bool] = True
     pushing: ClassVar[float] = 0.0
     budget_by: ClassVar[str] = "what leaving costs, for what it saves"
     reference: ClassVar[str] = "Hassibi and Stork, Second order derivatives for network pruning: Optimal Brain Surgeon"

@@ -19,7 +19,7 @@ from pcshrink.train.recipe.read import check_recipe, override_
 from pcshrink.train.recipe.schema import Recipe
 
 METHOD = "surgeon"
-LR = 3e-4
+LR = 1e-4
 EVAL_BATCH = 50
 TIMED_BATCH = 8
 FEW = 200  # held-out images below which a point of accuracy is hardly seen
@@ -143,10 +143,9 @@ def _content(
             "split_seed": request.seed, "batch_size": schedule.batch, "eval_batch_size": EVAL_BATCH, **network.inputs,
         },
         "epochs": schedule.epochs.model_dump(),
-        # What is chosen from should be the network as it is; what is left then has to learn.
-        "optimizer": {"name": "adamw", "lr": 1e-5, "settle_lr": LR, "weight_decay": 1e-5} if method.pushing == 0
+        "optimizer": {"name": "adamw", "lr": LR, "weight_decay": 1e-5} if method.watches
         else {"lr": 0.002, "weight_decay": 1e-5},
-        "train": {"threads": request.threads, "channels_last": True, "freeze_norms": method.pushing == 0},
+        "train": {"threads": request.threads, "channels_last": True},
         "shrink": {
             "method": method.Config.method, "budget": budget, "gates": "fold", "compact_every": 1, "align": 8,
             **method.for_pretrained(),

@@ -112,16 +112,7 @@ class Session:
         self.stepper = self.fabric.setup_optimizers(self.optimizer)
         if self.recipe.train.ema and self.average is None:
             self.average = Average(self.model, self.recipe.train.ema)
-        self.training_mode()
-
-    def training_mode(self) -> None:
-        """Let the model train; norms keep their statistics if the recipe says so, those of gates excepted."""
         self.model.train()
-        if self.recipe.train.freeze_norms:
-            of_gates = {id(part) for gate in find_gates(self.model).values() for part in gate.modules()}
-            for module in self.model.modules():
-                if isinstance(module, nn.modules.batchnorm._BatchNorm) and id(module) not in of_gates:
-                    module.eval()
 
     def restart(self) -> None:
         """The model has other weights: forget what optimizer and average know of those before."""

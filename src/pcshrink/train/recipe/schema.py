@@ -141,7 +141,6 @@ class TrainSection(Section):
         compile: Run the network through ``torch.compile``.
         channels_last: Images and weights in channels_last layout.
         accelerator: What to run on; ``auto`` takes a GPU where there is one.
-        freeze_norms: Batch norms keep the statistics that they come with; for a pretrained network and few images.
         sync_norm: Share batch-norm statistics between processes, so that several give what one gives.
         threads: Threads on a CPU; torch decides by default. Small networks are quickest with 1.
         timeout: Minutes that a process waits for a sign of life of the others before it takes them for lost.
@@ -154,7 +153,6 @@ class TrainSection(Section):
     compile: bool = False
     channels_last: bool = False
     accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    freeze_norms: bool = False
     sync_norm: bool = True
     threads: AtLeastOne | None = None
     timeout: Positive = 5.0

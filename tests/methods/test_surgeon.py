@@ -105,8 +105,7 @@ def test_refitted_network_stays_nearer() -> None:
     method = shrinker.method
     method.start()
     for part in x.split(16):
-        model.train()(part)
-        shrinker.step()
+        method.watch(model, part)
     assert method.finish()
     keep = method.keep()
     assert all(int(mask.sum()) == 6 for mask in keep.values())

@@ -7,6 +7,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from pcshrink.cli.main import app
@@ -106,6 +107,14 @@ def test_labels_that_cannot_be(weights, tmp_path, classes, count, words):
     request = request_for(tmp_path / "images", weights, tmp_path / "out")
     with pytest.raises(DataError, match=words):
         prepare(request, request.goal)
+
+
+def test_the_number_of_classes_is_read_off_any_file(weights, tmp_path):
+    pictures(tmp_path / "images", 12)
+    sorted_file = tmp_path / "net.safetensors"  # the head is not the last tensor there
+    save_file(torch.load(weights, weights_only=True), sorted_file)
+    request = request_for(tmp_path / "images", sorted_file, tmp_path / "out")
+    assert prepare(request, request.goal).network.outputs == 3
 
 
 def test_a_checkpoint_that_cannot_be(weights, tmp_path):

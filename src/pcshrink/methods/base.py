@@ -8,7 +8,7 @@ saving and reporting are the same for all methods and know none of them by name.
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -265,6 +265,10 @@ class Method(Generic[C]):
 
     def start(self) -> None:
         """The shrinking phase begins."""
+
+    def watch(self, run: Callable[[Tensor], Any], images: Tensor) -> None:
+        """Look at the network while it runs on a batch; for methods that train nothing in their phase."""
+        run(images)
 
     def loss(self, step: Step | None = None) -> Tensor | None:
         """What is added to the task loss after a training forward pass; None for nothing."""

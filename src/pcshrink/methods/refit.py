@@ -35,9 +35,7 @@ class Readings:
         self.batches = 0
 
     def look(self, module: Plain, args: tuple[Tensor, ...], output: Tensor) -> None:
-        """Forward hook of the layer, for training passes."""
-        if not module.training:
-            return
+        """Forward hook of the layer."""
         with torch.no_grad(), torch.autocast(output.device.type, enabled=False):
             rows = _rows(args[0].detach().float(), isinstance(module, nn.Linear))
             if module.bias is not None:

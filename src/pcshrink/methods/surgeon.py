@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -11,12 +11,11 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
-from torch.utils.hooks import RemovableHandle
 
 from pcshrink.config import MethodConfig
 from pcshrink.coupling.groups import ChannelGroup, Coupling
 from pcshrink.errors import ConfigError
-from pcshrink.methods.base import Step, Target
+from pcshrink.methods.base import Target
 from pcshrink.methods.choosing import Choosing
 from pcshrink.methods.filters import axis_rows
 from pcshrink.methods.refit import Plain, Readings, View, eliminate
@@ -68,7 +67,6 @@ class Surgeon(Choosing[SurgeonConfig]):
         self.images: Tensor | None = None
         self.order: dict[str, Tensor] = {}
         self.costs: dict[str, Tensor] = {}
-        self._hooks: list[RemovableHandle] = []
         self._whole: list[str] = []
 
     @property
@@ -103,23 +101,27 @@ class Surgeon(Choosing[SurgeonConfig]):
         self.target = target
 
     def start(self) -> None:
-        """Watch the readers from now on."""
+        """Nothing was seen yet."""
         names = dict.fromkeys(n for g in self.coupling.groups for n in _readers(self.model, self.coupling, g))
         self.readings = {name: Readings(_plain(self.model, name)) for name in names}
-        self._hooks = [r.layer.register_forward_hook(r.look) for r in self.readings.values()]
 
-    def loss(self, step: Step | None = None) -> None:
-        """Nothing is added; the first images are kept."""
-        seen = 0 if self.images is None else len(self.images)
-        if step is not None and step.images is not None and seen < IMAGES:
-            new = step.images.detach()[: IMAGES - seen]
-            self.images = new if self.images is None else torch.cat([self.images, new])
+    @torch.no_grad()
+    def watch(self, run: Callable[[Tensor], Any], images: Tensor) -> None:
+        """Take moments, of the network as it is: norms neither use the batch nor learn from it. Keep the first images."""
+        if self.images is None or len(self.images) < IMAGES:
+            self.images = torch.cat([*([] if self.images is None else [self.images]), images])[:IMAGES]
+        training = self.model.training
+        self.model.eval()
+        hooks = [r.layer.register_forward_hook(r.look) for r in self.readings.values()]
+        try:
+            run(images)
+        finally:
+            for hook in hooks:
+                hook.remove()
+            self.model.train(training)
 
     def finish(self) -> bool:
         """Choose, and let what stays stand in for what leaves."""
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks = []
         self._sum_over_processes()
         for group in self.coupling.groups:
             views = [self._view(name, group) for name in _readers(self.model, self.coupling, group)]
@@ -203,7 +205,7 @@ class Surgeon(Choosing[SurgeonConfig]):
 
     def diagnosis(self) -> str:
         """Why nothing would leave."""
-        return "method surgeon has not watched the network: call method.start(), train, then method.finish()"
+        return "method surgeon has not watched the network: call method.start(), method.watch(), then method.finish()"
 
     def state_dict(self) -> dict[str, Any]:
         """What was seen so far."""

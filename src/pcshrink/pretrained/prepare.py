@@ -20,6 +20,7 @@ from pcshrink.train.recipe.schema import Recipe
 
 METHOD = "surgeon"
 LR = 1e-4
+LEAST_CROP = 0.35  # smaller ones show objects so large that the norms are wrong for whole images
 EVAL_BATCH = 50
 TIMED_BATCH = 8
 FEW = 200  # held-out images below which a point of accuracy is hardly seen
@@ -56,7 +57,7 @@ class Prepared:
             f"batches of {self.schedule.batch}, about {duration(self.schedule.seconds)} on this machine",
         ]
         if epochs.total < self.schedule.wanted:
-            lines.append(f"note: {self.schedule.wanted} epochs would be better; the time limit allows {epochs.total}")
+            lines.append(f"note: {self.schedule.wanted} epochs would be better than {epochs.total}")
         if held < FEW:
             lines.append(f"note: {held} held-out images cannot show small differences; more images tell more")
         return "\n".join(lines)
@@ -140,7 +141,8 @@ def _content(
         "model": network.section,
         "data": {
             "name": "folder" if labelled else "unlabelled", "root": str(request.images.resolve()),
-            "split_seed": request.seed, "batch_size": schedule.batch, "eval_batch_size": EVAL_BATCH, **network.inputs,
+            "split_seed": request.seed, "batch_size": schedule.batch, "eval_batch_size": EVAL_BATCH,
+            "least_crop": LEAST_CROP, **network.inputs,
         },
         "epochs": schedule.epochs.model_dump(),
         "optimizer": {"name": "adamw", "lr": LR, "weight_decay": 1e-5} if method.watches

@@ -204,10 +204,7 @@ class Loop:
     def _watch(self, shrinker: Shrinker, batches: list[Tensor]) -> None:
         """A step in which the method looks at the network and nothing is trained."""
         for images in batches:
-            images = images.to(self.session.dtype)
-            with torch.no_grad():
-                scores = self.session.wrapped(images)
-            shrinker.penalty(Step(images, scores=scores))
+            shrinker.method.watch(self.session.wrapped, images.to(self.session.dtype))
         shrinker.step()
         self.step += 1
         self.session.callbacks.after_step(self)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pcshrink.errors import ConfigError
+from pcshrink.errors import ConfigError, OutOfReachError
 from pcshrink.pretrained.paired import Paired
 from pcshrink.pretrained.run import Shrunk
 from pcshrink.pretrained.schedule import Speed, plan_schedule
@@ -84,6 +84,18 @@ class TestSearch:
         assert found.conclusion().startswith("smallest network within 1 points")
         kept = json.loads((tmp_path / CURVE).read_text())
         assert sorted(row["share"] for row in kept["networks"]) == sorted(trained)
+
+    def test_a_share_out_of_reach_ends_nothing(self, tmp_path):
+        train = self.run_with_limit(0.1, [])
+
+        def run(share: float, folder: Path) -> Shrunk:
+            if share < 0.5:
+                raise OutOfReachError("too fast for any network")
+            return train(share, folder)
+
+        found = search(1.0, tmp_path, run)
+        assert 0.5 <= found.best.share < 0.6
+        assert all(point.share >= 0.5 for point in found.points)
 
     def test_none_is_good_enough(self, tmp_path):
         found = search(1.0, tmp_path, self.run_with_limit(2.0, []))

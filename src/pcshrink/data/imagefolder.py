@@ -137,7 +137,16 @@ FOLDER = DataSet(
     load=load_folder,
     load_val=load_folder_val,
     needs_root=True,
-    options=("image_size", "resize_size", "rand_augment", "least_crop", "interpolation", "classes", "holdout", "split_seed"),
+    options=(
+        "image_size",
+        "resize_size",
+        "rand_augment",
+        "least_crop",
+        "interpolation",
+        "classes",
+        "holdout",
+        "split_seed",
+    ),
     own_statistics=False,
     description="images of your own: root/train/CLASS/* and root/val/CLASS/*, or root/CLASS/*",
 )

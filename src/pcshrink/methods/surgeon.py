@@ -107,7 +107,7 @@ class Surgeon(Choosing[SurgeonConfig]):
 
     @torch.no_grad()
     def watch(self, run: Callable[[Tensor], Any], images: Tensor) -> None:
-        """Take moments, of the network as it is: norms neither use the batch nor learn from it. Keep the first images."""
+        """Take moments of the network as it is: norms neither use the batch nor learn from it."""
         if self.images is None or len(self.images) < IMAGES:
             self.images = torch.cat([*([] if self.images is None else [self.images]), images])[:IMAGES]
         training = self.model.training

@@ -99,6 +99,7 @@ class Surgeon(Choosing[SurgeonConfig]):
     def set_target(self, target: Target) -> None:
         """Keep the budget for the end of the phase, when it is known what channels are worth."""
         self.target = target
+        target.floors(self._most)  # complains about a budget out of reach before anything is done
 
     def start(self) -> None:
         """Nothing was seen yet."""
@@ -180,8 +181,12 @@ class Surgeon(Choosing[SurgeonConfig]):
     def _widths(self, target: Target) -> dict[str, int]:
         if self.config.allocation == "uniform":
             return target.widths()
-        share = 0.0 if isinstance(self.config.ratio, Mapping) else self.config.ratio
-        return target.widths(self.scores(), target.floors(share))
+        return target.widths(self.scores(), target.floors(self._most))
+
+    @property
+    def _most(self) -> float:
+        """The largest share of a group that may leave."""
+        return 0.0 if isinstance(self.config.ratio, Mapping) else self.config.ratio
 
     def _sum_over_processes(self) -> None:
         for readings in self.readings.values():

@@ -54,7 +54,7 @@ class Prepared:
             f"network: {self.recipe.model.name}, {self.network.outputs} classes, {self.network.size} pixels",
             f"images: {self.images} to train on, {held} held out; measured by {measure}",
             f"schedule: {epochs.warmup} + {epochs.shrink} + {epochs.settle} epochs (warm-up, choosing, settling), "
-            f"batches of {self.schedule.batch}, about {duration(self.schedule.seconds)} on this machine",
+            f"batches of {self.recipe.data.settings.batch_size}, about {duration(self.schedule.seconds)} on this machine",
         ]
         if epochs.total < self.schedule.wanted:
             lines.append(f"note: {self.schedule.wanted} epochs would be better than {epochs.total}")

@@ -35,7 +35,7 @@ LISTS = Path(__file__).parent / "pretrained_files"
 PAGE = Path(__file__).parent.parent / "docs" / "pretrained.md"
 MODEL = "torchvision:mobilenet_v2"
 SHARES = (0.8, 0.9, 0.7)
-SETTINGS = ("train.precision=bf16", "data.workers=0", "epochs.settle=5")
+SETTINGS = ("train.precision=bf16", "data.workers=0", "epochs.settle=4")
 
 
 def check(folder: Path, listed: str) -> None:

@@ -19,7 +19,14 @@ RECIPE = Path(__file__).parent / "pretrained_files" / "cifar10-64.yaml"
 BUDGETS = ("madds=0.5", "latency=0.5")
 SIZE = ("data.image_size=64", "data.resize_size=64")
 # 50,000 labelled images say more than 800 without labels: one epoch chooses, the others let the network settle.
-SETTINGS = (*SIZE, "data.least_crop=0.5", "data.workers=0", "data.batch_size=128", "epochs.settle=2", "optimizer.lr=5e-4")  # fmt: skip
+SETTINGS = (
+    *SIZE,
+    "data.least_crop=0.5",
+    "data.workers=0",
+    "data.batch_size=128",
+    "epochs.settle=2",
+    "optimizer.lr=5e-4",
+)
 
 
 def finetune(cifar: Path, weights: Path, runs: Path) -> None:

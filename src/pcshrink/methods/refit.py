@@ -11,6 +11,7 @@ from torch.nn.modules.conv import _ConvNd
 
 POSITIONS = 256  # of an image that are looked at; neighbours say much the same
 DAMPING = 0.01  # added to the moments, as a share of their mean: images that were not seen differ a little
+SCARCE = 10.0  # the damping grows by so much for each input of the layer to one that was seen
 AT_ONCE = 128  # rounds in which a group is taken apart; wide ones lose several channels in each
 
 Plain: TypeAlias = nn.Linear | _ConvNd
@@ -25,6 +26,7 @@ class Readings:
     Attributes:
         moment: Sum of the second moments of its inputs (n, n), with a constant 1 as the last where it has a bias.
         batches: How many were summed.
+        rows: How many inputs they held.
     """
 
     def __init__(self, layer: Plain) -> None:
@@ -32,7 +34,7 @@ class Readings:
         inputs = weight.shape[1] + int(layer.bias is not None)
         self.layer = layer
         self.moment = torch.zeros(inputs, inputs, device=weight.device)
-        self.batches = 0
+        self.batches = self.rows = 0
 
     def look(self, module: Plain, args: tuple[Tensor, ...], output: Tensor) -> None:
         """Forward hook of the layer."""
@@ -42,6 +44,7 @@ class Readings:
                 rows = torch.cat([rows, rows.new_ones(len(rows), 1)], dim=1)
             self.moment += rows.T @ rows / len(rows)
         self.batches += 1
+        self.rows += len(rows)
 
     def worth(self) -> Tensor:
         """What a wrong number at each output costs (o,): one over its mean square, so layers weigh alike."""
@@ -55,9 +58,10 @@ class Readings:
         return weight if bias is None else torch.cat([weight, bias.detach().double()[:, None]], dim=1)
 
     def damped(self) -> Tensor:
-        """The mean second moment with a little added to its diagonal."""
+        """The mean second moment with a little added to its diagonal, more where few inputs were seen."""
         moment = self.moment.double() / max(self.batches, 1)
-        return moment + (DAMPING * moment.diagonal().mean() + 1e-12) * torch.eye(len(moment), device=moment.device)
+        share = DAMPING * (1 + SCARCE * len(moment) / max(self.rows, 1))
+        return moment + (share * moment.diagonal().mean() + 1e-12) * torch.eye(len(moment), device=moment.device)
 
     def weighed(self) -> Tensor:
         """What the inputs do to the outputs together: (n, n), the kernel's columns times each other."""
@@ -84,12 +88,12 @@ class Readings:
 
     def state(self) -> dict[str, Tensor | int]:
         """Everything that was summed."""
-        return {"moment": self.moment, "batches": self.batches}
+        return {"moment": self.moment, "batches": self.batches, "rows": self.rows}
 
     def load(self, state: dict[str, Tensor | int]) -> None:
         """Go on from a state."""
         self.moment = torch.as_tensor(state["moment"]).to(self.moment)
-        self.batches = int(state["batches"])
+        self.batches, self.rows = int(state["batches"]), int(state["rows"])
 
 
 @dataclass

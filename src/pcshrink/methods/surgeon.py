@@ -109,8 +109,12 @@ class Surgeon(Choosing[SurgeonConfig]):
     @torch.no_grad()
     def watch(self, run: Callable[[Tensor], Any], images: Tensor) -> None:
         """Take moments of the network as it is: norms neither use the batch nor learn from it."""
-        if self.images is None or len(self.images) < IMAGES:
-            self.images = torch.cat([*([] if self.images is None else [self.images]), images])[:IMAGES]
+        seen = 0 if self.images is None else len(self.images)
+        asked = min(IMAGES - seen, len(images) // 4)
+        if asked:
+            # Not for the moments: on images that these were taken from, everything seems to be made up for.
+            kept, images = images[:asked], images[asked:]
+            self.images = kept if self.images is None else torch.cat([self.images, kept])
         training = self.model.training
         self.model.eval()
         hooks = [r.layer.register_forward_hook(r.look) for r in self.readings.values()]

@@ -21,10 +21,11 @@ import sys
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from benchmarks.pretrained_cifar10 import finetune, half_table, halve
 from pcshrink.artifact import load
-from pcshrink.data import DataConfig, ImageData, load_dataset
+from pcshrink.data import DataConfig, load_dataset
 from pcshrink.export import export_onnx
 from pcshrink.models import create
 from pcshrink.pretrained.paired import Paired
@@ -56,36 +57,34 @@ def shrink(images: Path, weights: Path, runs: Path, shares: tuple[float, ...]) -
         subprocess.run([sys.executable, "-m", "pcshrink", *words], check=True)
 
 
-def answers(folder: Path, weights: Path, data: ImageData) -> list[int]:
-    """What a network answers in onnxruntime; kept beside the run, since all rows have the dense one in common."""
+def answers(folder: Path, val: Path, weights: Path) -> tuple[Tensor, Tensor]:
+    """What a network answers in onnxruntime, and the labels; kept, since all rows have the dense one in common."""
     kept = folder / "imagenet-answers.json"
     if not kept.is_file():
         folder.mkdir(parents=True, exist_ok=True)
-        if (folder / "model").is_dir():
-            model = load(folder / "model")
-        else:
-            model = create(MODEL)
+        # The weights of this file were made for a shorter side of 256, torchvision's newer ones for 232.
+        config = DataConfig(image_size=224, resize_size=256, eval_batch_size=50, workers=0)
+        data = load_dataset("folder", val, config, evaluation_only=True)
+        model = load(folder / "model") if (folder / "model").is_dir() else create(MODEL)
+        if not (folder / "model").is_dir():
             load_weights_(model, weights)
-        file = folder / "evaluated.onnx"
+        file, said, labels = folder / "evaluated.onnx", list[int](), list[int]()
         export_onnx(model.eval(), torch.randn(2, *data.input_shape), file, batch="dynamic")
         run = onnx_runner(file, threads=1)
-        said = [answer for batch, _ in data.val.batches() for answer in run([batch])[0].argmax(dim=-1).tolist()]
+        for batch, wanted in data.val.batches():
+            said += run([batch])[0].argmax(dim=-1).tolist()
+            labels += wanted.tolist()
         file.unlink()
-        kept.write_text(json.dumps(said))
-    said = json.loads(kept.read_text())
-    assert isinstance(said, list)
-    return said
+        kept.write_text(json.dumps({"answers": said, "labels": labels}))
+    data_kept = json.loads(kept.read_text())
+    return torch.tensor(data_kept["answers"]), torch.tensor(data_kept["labels"])
 
 
 def evaluate(run: Path, val: Path, weights: Path) -> Paired:
     """Errors of the dense and the shrunk network on the labelled validation images; kept beside the run."""
     kept = run / "imagenet.json"
     if not kept.is_file():
-        # The weights of this file were made for a shorter side of 256, torchvision's newer ones for 232.
-        config = DataConfig(image_size=224, resize_size=256, eval_batch_size=50, workers=0)
-        data = load_dataset("folder", val, config, evaluation_only=True)
-        labels = torch.cat([labels for _, labels in data.val.batches()])
-        first, second = (torch.tensor(answers(folder, weights, data)) for folder in (run.parent / "dense", run))
+        (first, labels), (second, _) = (answers(folder, val, weights) for folder in (run.parent / "dense", run))
         bad = first != labels, second != labels
         changed = int((bad[1] & ~bad[0]).sum()), int((bad[0] & ~bad[1]).sum())
         wrong = int(bad[0].sum()), int(bad[1].sum())

@@ -48,13 +48,13 @@ class Prepared:
 
     def text(self) -> str:
         """The plan in a few lines."""
-        epochs, held = self.schedule.epochs, len(self.held_out)
+        epochs, held, batch = self.schedule.epochs, len(self.held_out), self.recipe.data.settings.batch_size
         measure = "the error on their labels" if self.labelled else "agreement with the dense network"
         lines = [
             f"network: {self.recipe.model.name}, {self.network.outputs} classes, {self.network.size} pixels",
             f"images: {self.images} to train on, {held} held out; measured by {measure}",
             f"schedule: {epochs.warmup} + {epochs.shrink} + {epochs.settle} epochs (warm-up, choosing, settling), "
-            f"batches of {self.recipe.data.settings.batch_size}, about {duration(self.schedule.seconds)} on this machine",
+            f"batches of {batch}, about {duration(self.schedule.seconds)} on this machine",
         ]
         if epochs.total < self.schedule.wanted:
             lines.append(f"note: {self.schedule.wanted} epochs would be better than {epochs.total}")

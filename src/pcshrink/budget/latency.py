@@ -16,8 +16,10 @@ from pcshrink.budget.cost_model import LayerTimes
 from pcshrink.errors import ConfigError
 from pcshrink.measure.latency import compare
 from pcshrink.measure.layers import Layer, LayerTable, layers_of, narrowed
+from pcshrink.measure.timing import clock_for
 from pcshrink.methods.select import count
 from pcshrink.runtime.registry import RuntimeLike
+from pcshrink.runtime.run import use_threads
 from pcshrink.surgery.cut import apply_plan
 from pcshrink.surgery.gates import remove_gates_
 from pcshrink.surgery.plan import PrunePlan
@@ -156,7 +158,9 @@ def _miss(choice: LatencyChoice) -> float:
 def _measure(search: Search, keep: dict[str, int], share: float, narrowest: bool, seconds: float) -> LatencyChoice:
     models = {"dense": search.dense, "compact": search.cut(keep)}
     table = search.table
-    timed = compare(models, search.example, table.runtime, threads=table.threads, seconds=seconds)
+    with use_threads(table.threads) as threads:
+        clock = clock_for(threads)
+    timed = compare(models, search.example, table.runtime, threads=table.threads, seconds=seconds, clock=clock)
     ratio = timed.ratio("compact", "dense")
     met = ratio.value <= share * (1 + TOLERANCE)
     note = "" if met else f"reached {ratio.value:.3f} of the dense latency instead of {share:.3f}: " + (

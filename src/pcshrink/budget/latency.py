@@ -135,6 +135,7 @@ def choose(search: Search, share: float, family: Family, *, seconds: float = 1.0
     """
     best: LatencyChoice | None = None
     aim = share
+    tried: list[tuple[float, float]] = []  # aims, and the shares that they reached
     for _ in range(TRIES):
         keep = family(aim)
         choice = _measure(search, keep, share, keep == family(0.0), seconds)
@@ -143,12 +144,23 @@ def choose(search: Search, share: float, family: Family, *, seconds: float = 1.0
             best = choice
         if _miss(choice) <= TOLERANCE / 2:
             break
-        closer = min(max(aim * share / choice.reached, 0.3 * aim), 0.999)
+        tried.append((aim, choice.reached))
+        closer = _closer(tried, share)
         if family(closer) == keep:
             break
         aim = closer
     assert best is not None
     return best
+
+
+def _closer(tried: list[tuple[float, float]], share: float) -> float:
+    """Where to aim next: between the nearest aims that were too fast and too slow, or in proportion."""
+    fast = max((pair for pair in tried if pair[1] <= share), default=None)
+    slow = min((pair for pair in tried if pair[1] > share), default=None)
+    if fast is not None and slow is not None and slow[0] > fast[0]:
+        return fast[0] + (slow[0] - fast[0]) * (share - fast[1]) / (slow[1] - fast[1])
+    aim, reached = tried[-1]
+    return min(max(aim * share / reached, 0.3 * aim), 0.999)
 
 
 def _miss(choice: LatencyChoice) -> float:

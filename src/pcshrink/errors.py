@@ -9,6 +9,10 @@ class ConfigError(ShrinkError, ValueError):
     """A setting is unknown, of the wrong type or out of range."""
 
 
+class OutOfReachError(ConfigError):
+    """A budget that no choice of widths can meet."""
+
+
 class TraceError(ShrinkError, RuntimeError):
     """The model could not be run or recorded with the given example input."""
 

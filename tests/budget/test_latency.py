@@ -132,3 +132,16 @@ def test_a_latency_in_a_loop_of_ones_own_needs_folded_gates() -> None:
 def test_impossible_share() -> None:
     with pytest.raises(ConfigError, match="share"):
         latency_budget.choose_widths(*shrinker(), 1.5)
+
+
+def test_the_aim_is_sought_between_what_was_too_fast_and_too_slow() -> None:
+    """A network whose layers cost more alone than together: aims in proportion would leap from side to side."""
+
+    def reached(aim: float) -> float:
+        return max(1.5 * aim - 0.5, 0.05)
+
+    tried = [(0.5, reached(0.5))]
+    while abs(tried[-1][1] - 0.5) > 0.01 and len(tried) < latency_budget.TRIES:
+        aim = latency_budget._closer(tried, 0.5)
+        tried.append((aim, reached(aim)))
+    assert tried[-1][1] == pytest.approx(0.5, abs=0.01)

@@ -201,6 +201,7 @@ class TestConfig:
             ),
             ({"std": (0.5, 0.0, 1.0)}, "std must hold positive numbers"),
             ({"std": ()}, "std must hold positive numbers"),
+            ({"least_crop": 0}, "least_crop must be a number above 0"),
         ],
     )
     def test_impossible_values(self, options, message):
@@ -212,6 +213,7 @@ class TestConfig:
         [
             ("digits", {"image_size": 32}, "image_size has no effect on the data set 'digits'"),
             ("cifar10", {"rand_augment": True}, "rand_augment has no effect on the data set 'cifar10'"),
+            ("cifar10", {"least_crop": 0.5}, "least_crop has no effect on the data set 'cifar10'"),
             ("folder", {"cutout": 8}, "cutout has no effect on the data set 'folder'"),
             ("folder", {"padding": 0}, "padding has no effect on the data set 'folder'"),
             ("digits", {"mean": (0.1, 0.2)}, "mean needs 1 numbers"),

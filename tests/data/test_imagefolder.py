@@ -75,6 +75,20 @@ class TestBatches:
         torch.manual_seed(99)
         assert_same(plain, load(root, rand_augment=True, workers=2).train.batches(3))
 
+    def test_larger_crops_are_more_like_the_whole_image(self, tmp_path):
+        ramp = np.tile(np.arange(64, dtype=np.uint8) * 4, (64, 1))
+        for part in ("train", "val"):
+            for name in ("cat", "dog"):
+                (tmp_path / part / name).mkdir(parents=True)
+                for number in range(6):
+                    Image.fromarray(np.stack([ramp] * 3, axis=2)).save(tmp_path / part / name / f"{number}.png")
+
+        def spread(**options):
+            images = torch.cat([batch for batch, _ in load(tmp_path, flip=False, **options).train.batches(0)])
+            return float((images.amax(dim=(1, 2, 3)) - images.amin(dim=(1, 2, 3))).min())
+
+        assert spread(least_crop=0.9) > spread()
+
     def test_epochs_and_seeds_differ(self, root):
         first, _ = next(load(root).train.batches(0))
         assert not torch.equal(first, next(load(root).train.batches(1))[0])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pcshrink.errors import ConfigError
+from pcshrink.errors import ConfigError, OutOfReachError
 from pcshrink.pretrained.paired import Paired
 from pcshrink.pretrained.run import Shrunk
 from pcshrink.pretrained.schedule import Speed, plan_schedule
@@ -45,14 +45,19 @@ class TestSchedule:
     SPEED = Speed(step=0.1, forward=0.03)
 
     def test_within_the_time(self):
-        plan = plan_schedule(900, 100, self.SPEED, hours=1.0)
-        assert plan.seconds <= 3600
+        plan = plan_schedule(900, 100, self.SPEED, hours=0.4)
+        assert plan.seconds <= 1440
         assert plan.epochs.total < plan.wanted
         assert plan.epochs.shrink < plan.epochs.settle
 
     def test_few_images_need_more_epochs(self):
         few, many = (plan_schedule(count, 10, self.SPEED, hours=None) for count in (100, 10000))
-        assert few.epochs.total > many.epochs.total == 20
+        assert few.epochs.total > many.epochs.total == 10
+
+    def test_methods_that_push_get_a_share_of_the_epochs(self):
+        pushed, chosen = (plan_schedule(900, 100, self.SPEED, None, pushing) for pushing in (0.3, 0.0))
+        assert (pushed.epochs.warmup, pushed.epochs.shrink, pushed.epochs.settle) == (1, 3, 6)
+        assert (chosen.epochs.warmup, chosen.epochs.shrink, chosen.epochs.settle) == (0, 1, 9)
 
     def test_too_little_time(self):
         with pytest.raises(ConfigError, match="too short: 4 epochs"):
@@ -79,6 +84,18 @@ class TestSearch:
         assert found.conclusion().startswith("smallest network within 1 points")
         kept = json.loads((tmp_path / CURVE).read_text())
         assert sorted(row["share"] for row in kept["networks"]) == sorted(trained)
+
+    def test_a_share_out_of_reach_ends_nothing(self, tmp_path):
+        train = self.run_with_limit(0.1, [])
+
+        def run(share: float, folder: Path) -> Shrunk:
+            if share < 0.5:
+                raise OutOfReachError("too fast for any network")
+            return train(share, folder)
+
+        found = search(1.0, tmp_path, run)
+        assert 0.5 <= found.best.share < 0.6
+        assert all(point.share >= 0.5 for point in found.points)
 
     def test_none_is_good_enough(self, tmp_path):
         found = search(1.0, tmp_path, self.run_with_limit(2.0, []))

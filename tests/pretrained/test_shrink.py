@@ -7,6 +7,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from pcshrink.cli.main import app
@@ -78,6 +79,20 @@ def test_the_dry_run_trains_nothing(weights, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_settings_decide_what_is_timed_and_told(weights, tmp_path):
+    pictures(tmp_path / "images", 40)
+    request = request_for(tmp_path / "images", weights, tmp_path / "out")
+    usual = prepare(request, request.goal)
+    assert usual.recipe.shrink.method == "surgeon"
+    assert (usual.recipe.epochs.warmup, usual.recipe.epochs.shrink) == (0, 1)
+    larger = prepare(replace(request, settings=("data.image_size=40", "epochs.settle=1")), request.goal)
+    assert larger.network.example(1).shape == (1, 3, 40, 40)
+    assert larger.schedule.seconds < usual.schedule.seconds
+    pushed = prepare(replace(request, settings=("shrink.method=pcs",)), request.goal)
+    assert pushed.recipe.shrink.settings.init_salience == 0.99
+    assert pushed.recipe.epochs.shrink > 1
+
+
 @pytest.mark.parametrize(
     ("classes", "count", "words"),
     [
@@ -92,6 +107,14 @@ def test_labels_that_cannot_be(weights, tmp_path, classes, count, words):
     request = request_for(tmp_path / "images", weights, tmp_path / "out")
     with pytest.raises(DataError, match=words):
         prepare(request, request.goal)
+
+
+def test_the_number_of_classes_is_read_off_any_file(weights, tmp_path):
+    pictures(tmp_path / "images", 12)
+    sorted_file = tmp_path / "net.safetensors"  # the head is not the last tensor there
+    save_file(torch.load(weights, weights_only=True), sorted_file)
+    request = request_for(tmp_path / "images", sorted_file, tmp_path / "out")
+    assert prepare(request, request.goal).network.outputs == 3
 
 
 def test_a_checkpoint_that_cannot_be(weights, tmp_path):

@@ -12,7 +12,7 @@ from torch import Tensor
 from pcshrink.budget.config import BudgetConfig
 from pcshrink.budget.cost_model import CostModel, Floats, cost_of
 from pcshrink.config import MethodConfig, Metric
-from pcshrink.errors import ConfigError
+from pcshrink.errors import ConfigError, OutOfReachError
 from pcshrink.methods.select import count
 from pcshrink.shrinker import Shrinker
 
@@ -111,7 +111,7 @@ class CostTarget:
         """Refuse a budget no choice of widths can meet.
 
         Raises:
-            ConfigError: With the smallest value that can be reached.
+            OutOfReachError: With the smallest value that can be reached.
         """
         least = self.cost_of(self.least)
         if least > self.limit * (1 + TOLERANCE):
@@ -121,7 +121,7 @@ class CostTarget:
                 f"is {least:,.0f}, a share of {least / self.dense:.3f} of the dense {self.dense:,.0f} "
                 f"({self.budget.config.convention} convention, {why}, gates: {self.gates})"
             )
-            raise ConfigError(message)
+            raise OutOfReachError(message)
 
     def widths(
         self, scores: Mapping[str, Tensor] | None = None, least: Mapping[str, int] | None = None

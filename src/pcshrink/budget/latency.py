@@ -16,8 +16,10 @@ from pcshrink.budget.cost_model import LayerTimes
 from pcshrink.errors import ConfigError
 from pcshrink.measure.latency import compare
 from pcshrink.measure.layers import Layer, LayerTable, layers_of, narrowed
+from pcshrink.measure.timing import clock_for
 from pcshrink.methods.select import count
 from pcshrink.runtime.registry import RuntimeLike
+from pcshrink.runtime.run import use_threads
 from pcshrink.surgery.cut import apply_plan
 from pcshrink.surgery.gates import remove_gates_
 from pcshrink.surgery.plan import PrunePlan
@@ -133,6 +135,7 @@ def choose(search: Search, share: float, family: Family, *, seconds: float = 1.0
     """
     best: LatencyChoice | None = None
     aim = share
+    tried: list[tuple[float, float]] = []  # aims, and the shares that they reached
     for _ in range(TRIES):
         keep = family(aim)
         choice = _measure(search, keep, share, keep == family(0.0), seconds)
@@ -141,12 +144,23 @@ def choose(search: Search, share: float, family: Family, *, seconds: float = 1.0
             best = choice
         if _miss(choice) <= TOLERANCE / 2:
             break
-        closer = min(max(aim * share / choice.reached, 0.3 * aim), 0.999)
+        tried.append((aim, choice.reached))
+        closer = _closer(tried, share)
         if family(closer) == keep:
             break
         aim = closer
     assert best is not None
     return best
+
+
+def _closer(tried: list[tuple[float, float]], share: float) -> float:
+    """Where to aim next: between the nearest aims that were too fast and too slow, or in proportion."""
+    fast = max((pair for pair in tried if pair[1] <= share), default=None)
+    slow = min((pair for pair in tried if pair[1] > share), default=None)
+    if fast is not None and slow is not None and slow[0] > fast[0]:
+        return fast[0] + (slow[0] - fast[0]) * (share - fast[1]) / (slow[1] - fast[1])
+    aim, reached = tried[-1]
+    return min(max(aim * share / reached, 0.3 * aim), 0.999)
 
 
 def _miss(choice: LatencyChoice) -> float:
@@ -156,7 +170,9 @@ def _miss(choice: LatencyChoice) -> float:
 def _measure(search: Search, keep: dict[str, int], share: float, narrowest: bool, seconds: float) -> LatencyChoice:
     models = {"dense": search.dense, "compact": search.cut(keep)}
     table = search.table
-    timed = compare(models, search.example, table.runtime, threads=table.threads, seconds=seconds)
+    with use_threads(table.threads) as threads:
+        clock = clock_for(threads)
+    timed = compare(models, search.example, table.runtime, threads=table.threads, seconds=seconds, clock=clock)
     ratio = timed.ratio("compact", "dense")
     met = ratio.value <= share * (1 + TOLERANCE)
     note = "" if met else f"reached {ratio.value:.3f} of the dense latency instead of {share:.3f}: " + (

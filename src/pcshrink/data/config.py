@@ -17,6 +17,7 @@ SPECIAL_OPTIONS = (
     "image_size",
     "resize_size",
     "rand_augment",
+    "least_crop",
     "interpolation",
     "classes",
     "holdout",
@@ -43,6 +44,8 @@ class DataConfig:
         resize_size: Length of the shorter side before the centre crop of the evaluation; 0 stretches the image to
             `image_size` instead (folders only; follows `image_size` in the network's own proportion).
         rand_augment: Add RandAugment to the training transforms (folders only).
+        least_crop: Smallest share of an image that a training crop takes; larger crops look more like those of the
+            evaluation (folders only).
         interpolation: How images are resized (folders only; the network's own).
         classes: Which class folder belongs to which output: a file (see `ClassOrder`), or the names in the order of the
             outputs; by default the folders in the order of their names (folders only).
@@ -73,6 +76,7 @@ class DataConfig:
     image_size: int | tuple[int, int] | None = None
     resize_size: int | None = None
     rand_augment: bool = False
+    least_crop: float = 0.08
     interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos"] | None = None
     classes: Path | tuple[str, ...] | None = None
     holdout: float = 0.2
@@ -106,6 +110,9 @@ class DataConfig:
             raise ConfigError(msg)
         if not is_number(self.holdout) or not 0 < self.holdout < 1:
             msg = f"holdout must be a number above 0 and below 1, got {self.holdout}"
+            raise ConfigError(msg)
+        if not is_number(self.least_crop) or not 0 < self.least_crop <= 1:
+            msg = f"least_crop must be a number above 0 and at most 1, got {self.least_crop}"
             raise ConfigError(msg)
         for name, values in (("mean", self.mean), ("std", self.std)):
             if values is not None and not (isinstance(values, (tuple, list)) and all(map(is_number, values))):

@@ -138,7 +138,16 @@ FOLDER = DataSet(
     load=load_folder,
     load_val=load_folder_val,
     needs_root=True,
-    options=("image_size", "resize_size", "rand_augment", "interpolation", "classes", "holdout", "split_seed"),
+    options=(
+        "image_size",
+        "resize_size",
+        "rand_augment",
+        "least_crop",
+        "interpolation",
+        "classes",
+        "holdout",
+        "split_seed",
+    ),
     own_statistics=False,
     description="images of your own: root/train/CLASS/* and root/val/CLASS/*, or root/CLASS/*",
 )
@@ -161,7 +170,8 @@ def _preprocessing(config: DataConfig, classes: tuple[str, ...]) -> Preprocessin
 def _train_transform(config: DataConfig, seen: Preprocessing) -> Transform:
     v2 = torchvision_transforms()
     mode = v2.InterpolationMode(seen.interpolation)
-    steps = [v2.RandomResizedCrop(list(seen.input_size[1:]), interpolation=mode, antialias=True)]
+    size, scale = list(seen.input_size[1:]), (config.least_crop, 1.0)
+    steps = [v2.RandomResizedCrop(size, scale=scale, interpolation=mode, antialias=True)]
     if config.flip is not False:
         steps.append(v2.RandomHorizontalFlip())
     if config.rand_augment:

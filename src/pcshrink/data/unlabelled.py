@@ -53,7 +53,7 @@ UNLABELLED = DataSet(
     name="unlabelled",
     load=load_unlabelled,
     needs_root=True,
-    options=("image_size", "resize_size", "rand_augment", "interpolation", "holdout", "split_seed"),
+    options=("image_size", "resize_size", "rand_augment", "least_crop", "interpolation", "holdout", "split_seed"),
     own_statistics=False,
     description="any folder of images, at any depth; the network that is to shrink labels them",
 )

@@ -8,7 +8,7 @@ saving and reporting are the same for all methods and know none of them by name.
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -86,6 +86,8 @@ class Method(Generic[C]):
         without_widths: Why the groups have no widths to aim at, and what to set instead; empty where they have.
         needs: What the method has beyond the common recipe: "teacher", "two stages", "pretrained weights".
         reference: Where the method was published.
+        watches: In the shrinking phase the method only looks: nothing is trained.
+        pushing: Share of a short training of a pretrained network that the phase needs; 0 where one epoch is enough.
         variants: Settings, as ``key=value``, that make rows of their own in a comparison of all methods.
         gates: Module name -> gate.
         groups: The groups, in the order of the coupling.
@@ -107,6 +109,8 @@ class Method(Generic[C]):
     without_widths: ClassVar[str] = ""
     needs: ClassVar[tuple[str, ...]] = ()
     reference: ClassVar[str] = ""
+    watches: ClassVar[bool] = False
+    pushing: ClassVar[float] = 0.3
     variants: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, config: C) -> None:
@@ -261,6 +265,10 @@ class Method(Generic[C]):
 
     def start(self) -> None:
         """The shrinking phase begins."""
+
+    def watch(self, run: Callable[[Tensor], Any], images: Tensor) -> None:
+        """Look at the network while it runs on a batch; for methods that train nothing in their phase."""
+        run(images)
 
     def loss(self, step: Step | None = None) -> Tensor | None:
         """What is added to the task loss after a training forward pass; None for nothing."""

@@ -21,6 +21,7 @@ BUILT_IN: dict[str, str] = {
     "fpgm": "fpgm:GeometricMedian",
     "dsa": "dsa:Allocation",
     "torch-pruning": "torch_pruning:TorchPruning",
+    "surgeon": "surgeon:Surgeon",
     "hinge": "hinge:Hinge",
     "dhp": "dhp:HyperPruning",
     "fbs": "fbs:FBS",

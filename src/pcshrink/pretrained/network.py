@@ -74,9 +74,12 @@ def _with_weights(name: str, path: Path, *, sized: bool) -> tuple[nn.Module, dic
     """The network that fits a checkpoint: with its usual number of classes, or with that of the last layer in it."""
     state = load_weights(path)
     model = create(name)
-    last = next((len(tensor) for tensor in reversed(state.values()) if tensor.ndim), 0)
-    own = next((len(tensor) for tensor in reversed(model.state_dict().values()) if tensor.ndim), 0)
-    arguments: dict[str, Any] = {"num_classes": last} if sized and last != own else {}
+    own_tensors = reversed(model.state_dict().items())
+    head, own = next(((key, len(tensor)) for key, tensor in own_tensors if tensor.ndim), ("", 0))
+    # Files sort their tensors as they like, so the last one is the head only where the head has another name.
+    last = state.get(head, next((tensor for tensor in reversed(state.values()) if tensor.ndim), None))
+    classes = own if last is None or not last.ndim else len(last)
+    arguments: dict[str, Any] = {"num_classes": classes} if sized and classes != own else {}
     if arguments:
         try:
             model = create(name, **arguments)

@@ -9,6 +9,7 @@ from typing import Any
 from pcshrink.data.folder_scan import FolderFiles, ImageFiles, scan_folder
 from pcshrink.data.unlabelled import has_class_folders, scan_unlabelled
 from pcshrink.errors import DataError
+from pcshrink.methods.base import Method
 from pcshrink.methods.registry import method_class
 from pcshrink.pretrained.network import Network, open_network
 from pcshrink.pretrained.request import Goal, Request
@@ -17,6 +18,9 @@ from pcshrink.runtime.run import use_threads
 from pcshrink.train.recipe.read import check_recipe, override_
 from pcshrink.train.recipe.schema import Recipe
 
+METHOD = "surgeon"
+LR = 1e-4
+LEAST_CROP = 0.35  # smaller ones show objects so large that the norms are wrong for whole images
 EVAL_BATCH = 50
 TIMED_BATCH = 8
 FEW = 200  # held-out images below which a point of accuracy is hardly seen
@@ -44,16 +48,16 @@ class Prepared:
 
     def text(self) -> str:
         """The plan in a few lines."""
-        epochs, held = self.schedule.epochs, len(self.held_out)
+        epochs, held, batch = self.schedule.epochs, len(self.held_out), self.recipe.data.settings.batch_size
         measure = "the error on their labels" if self.labelled else "agreement with the dense network"
         lines = [
             f"network: {self.recipe.model.name}, {self.network.outputs} classes, {self.network.size} pixels",
             f"images: {self.images} to train on, {held} held out; measured by {measure}",
-            f"schedule: {epochs.warmup} + {epochs.shrink} + {epochs.settle} epochs (warm-up, shrinking, settling), "
-            f"batches of {self.schedule.batch}, about {duration(self.schedule.seconds)} on this machine",
+            f"schedule: {epochs.warmup} + {epochs.shrink} + {epochs.settle} epochs (warm-up, choosing, settling), "
+            f"batches of {batch}, about {duration(self.schedule.seconds)} on this machine",
         ]
         if epochs.total < self.schedule.wanted:
-            lines.append(f"note: {self.schedule.wanted} epochs would be better; the time limit allows {epochs.total}")
+            lines.append(f"note: {self.schedule.wanted} epochs would be better than {epochs.total}")
         if held < FEW:
             lines.append(f"note: {held} held-out images cannot show small differences; more images tell more")
         return "\n".join(lines)
@@ -78,7 +82,11 @@ def prepare(request: Request, goal: Goal, parts: int = 1) -> Prepared:
         DataError: The images do not fit the network.
     """
     labelled = has_class_folders(request.images) if request.labels is None else request.labels
+    asked = _asked(request)
+    method = method_class(str(asked["shrink"]["method"]))
     network = open_network(request)
+    if isinstance(asked["data"].get("image_size"), int):
+        network = dataclasses.replace(network, size=asked["data"]["image_size"])
     files = _files(request, labelled)
     train, val = files.train, files.val
     if labelled:
@@ -86,8 +94,8 @@ def prepare(request: Request, goal: Goal, parts: int = 1) -> Prepared:
     with use_threads(request.threads):
         speed = measure_speed(network.model, network.example(TIMED_BATCH))
     hours = None if request.hours is None else request.hours / parts
-    schedule = plan_schedule(len(train.paths), len(val.paths), speed, hours)
-    content = _content(request, goal, network, schedule, labelled=labelled)
+    schedule = plan_schedule(len(train.paths), len(val.paths), speed, hours, method.pushing)
+    content = _content(request, goal, network, schedule, method, labelled=labelled)
     for setting in request.settings:
         override_(content, setting)
     recipe = check_recipe(content, "the recipe of pcshrink shrink")
@@ -113,7 +121,17 @@ def _check_classes(files: ImageFiles, outputs: int) -> None:
         raise DataError(message)
 
 
-def _content(request: Request, goal: Goal, network: Network, schedule: Schedule, *, labelled: bool) -> dict[str, Any]:
+def _asked(request: Request) -> dict[str, Any]:
+    """The settings of the user's own that decide about others."""
+    content: dict[str, Any] = {"shrink": {"method": METHOD}, "data": {}}
+    for setting in request.settings:
+        override_(content, setting)
+    return content
+
+
+def _content(
+    request: Request, goal: Goal, network: Network, schedule: Schedule, method: type[Method[Any]], *, labelled: bool
+) -> dict[str, Any]:
     budget: dict[str, Any] = {goal.kind: goal.amount}
     if goal.kind == "latency":
         budget["threads"] = request.threads
@@ -123,13 +141,17 @@ def _content(request: Request, goal: Goal, network: Network, schedule: Schedule,
         "model": network.section,
         "data": {
             "name": "folder" if labelled else "unlabelled", "root": str(request.images.resolve()),
-            "split_seed": request.seed, "batch_size": schedule.batch, "eval_batch_size": EVAL_BATCH, **network.inputs,
+            "split_seed": request.seed, "batch_size": schedule.batch, "eval_batch_size": EVAL_BATCH,
+            "least_crop": LEAST_CROP, **network.inputs,
         },
         "epochs": schedule.epochs.model_dump(),
-        "optimizer": {"lr": 0.002, "weight_decay": 1e-5},
+        "optimizer": {"name": "adamw", "lr": LR, "weight_decay": 1e-5} if method.watches
+        else {"lr": 0.002, "weight_decay": 1e-5},
         "train": {"threads": request.threads, "channels_last": True},
-        "shrink": {"budget": budget, "gates": "fold", "compact_every": 1, "align": 8}
-        | method_class("pcs").for_pretrained(),
+        "shrink": {
+            "method": method.Config.method, "budget": budget, "gates": "fold", "compact_every": 1, "align": 8,
+            **method.for_pretrained(),
+        },
         # Few images say little by their labels and much by all scores of a network that has seen millions.
         "distill": {"teacher": "dense", "loss": "soft", "weight": 0.7 if labelled else 1.0},
         "output": {"onnx": True},

@@ -15,10 +15,9 @@ from pcshrink.train.recipe.schema import EpochsSection
 
 LARGEST_BATCH = 32
 FEWEST_BATCHES = 8  # of an epoch
-STEPS = 600  # optimizer steps that a short run should have
-EPOCHS = 20  # and that a long one should have
+STEPS = 250  # optimizer steps that a short run should have
+EPOCHS = 10  # and that a long one should have
 FEWEST_EPOCHS = 4
-PUSHING = 0.3  # share of the epochs in which channels are pushed out; the rest recovers
 WITH_GATES = 1.3  # a step with gates takes this much longer; less as channels leave
 OVERHEAD = 240.0  # seconds for groups, proofs, widths by measuring, and files
 MARGIN = 1.1
@@ -44,17 +43,22 @@ class Schedule:
     Attributes:
         epochs: Of each phase.
         batch: Images in a batch.
-        seconds: What it is expected to take.
+        epoch_seconds: What one epoch is expected to take.
         wanted: Epochs that the images ask for, with all the time in the world.
     """
 
     epochs: EpochsSection
     batch: int
-    seconds: float
+    epoch_seconds: float
     wanted: int
 
+    @property
+    def seconds(self) -> float:
+        """What the whole run is expected to take."""
+        return self.epochs.total * self.epoch_seconds * MARGIN + OVERHEAD
 
-def plan_schedule(images: int, held_out: int, speed: Speed, hours: float | None) -> Schedule:
+
+def plan_schedule(images: int, held_out: int, speed: Speed, hours: float | None, pushing: float = 0.0) -> Schedule:
     """Choose epochs and batch size.
 
     Args:
@@ -62,6 +66,7 @@ def plan_schedule(images: int, held_out: int, speed: Speed, hours: float | None)
         held_out: Evaluated after every epoch.
         speed: Of this machine.
         hours: The limit, if there is one.
+        pushing: Share of the epochs in which channels are pushed out; 0 where one epoch is enough to choose them.
 
     Raises:
         ConfigError: The time is not enough for the shortest run.
@@ -78,9 +83,9 @@ def plan_schedule(images: int, held_out: int, speed: Speed, hours: float | None)
             f"--hours {hours:g} is too short: {FEWEST_EPOCHS} epochs over {images} images take {least:.1f} hours here"
         )
         raise ConfigError(message)
-    shrink = max(round(PUSHING * total), 1)
-    epochs = EpochsSection(warmup=1, shrink=shrink, settle=total - shrink - 1)
-    return Schedule(epochs, batch, total * epoch * MARGIN + OVERHEAD, wanted)
+    shrink, warmup = max(round(pushing * total), 1), int(pushing > 0)
+    epochs = EpochsSection(warmup=warmup, shrink=shrink, settle=total - shrink - warmup)
+    return Schedule(epochs, batch, epoch, wanted)
 
 
 def measure_speed(model: nn.Module, example: Tensor) -> Speed:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from pcshrink.common.files import write_text
 from pcshrink.common.tables import text_table
+from pcshrink.errors import OutOfReachError
 from pcshrink.pretrained.paired import Paired
 from pcshrink.pretrained.run import Shrunk
 
@@ -101,7 +102,11 @@ def search(most: float, folder: Path, run: Callable[[float, Path], Shrunk], runs
     points: list[Point] = []
     for _ in range(runs):
         share = round((low + high) / 2, 3)
-        point = Point(share, run(share, folder / f"latency-{share:.3f}"))
+        try:
+            point = Point(share, run(share, folder / f"latency-{share:.3f}"))
+        except OutOfReachError:
+            low = share  # no network is that fast, so there is nothing to keep
+            continue
         points.append(point)
         write_curve(folder / CURVE, points, most)
         if point.shrunk.paired.difference <= most:

@@ -13,6 +13,7 @@ from torch import Tensor
 from pcshrink.data.source import derive_seed
 from pcshrink.errors import ShrinkError
 from pcshrink.methods.base import Step
+from pcshrink.shrinker import Shrinker
 from pcshrink.train.checkpoint import Checkpoints, random_state, set_random_state
 from pcshrink.train.console import Console
 from pcshrink.train.evaluate import evaluate
@@ -168,6 +169,9 @@ class Loop:
         pushing = self.timetable.phase(self.epoch) == "shrink"
         session.callbacks.before_step(self)
         lr = self._at(self.epoch, self.batch)
+        if pushing and shrinker is not None and shrinker.method.watches:
+            self._watch(shrinker, [images for images, _, _ in group])
+            return "done"
         totals = {"loss": 0.0, "penalty": 0.0}
         for index, (images, labels, number) in enumerate(group):
             with self.fabric.no_backward_sync(session.wrapped, enabled=index + 1 < len(group)):
@@ -196,6 +200,14 @@ class Loop:
             self.sums[name] = self.sums.get(name, 0.0) + value
         session.callbacks.after_step(self)
         return "done"
+
+    def _watch(self, shrinker: Shrinker, batches: list[Tensor]) -> None:
+        """A step in which the method looks at the network and nothing is trained."""
+        for images in batches:
+            shrinker.method.watch(self.session.wrapped, images.to(self.session.dtype))
+        shrinker.step()
+        self.step += 1
+        self.session.callbacks.after_step(self)
 
     def _at(self, epoch: int, batch: int) -> float:
         """Set learning rate and gates for the step that begins with this batch; the learning rate."""

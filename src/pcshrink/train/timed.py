@@ -9,7 +9,7 @@ from pcshrink.budget.config import BudgetConfig
 from pcshrink.budget.cost_model import CostModel, LayerTimes
 from pcshrink.budget.latency import Family, LatencyChoice, Search, choose
 from pcshrink.budget.latency_target import LatencyTarget
-from pcshrink.errors import ConfigError
+from pcshrink.errors import OutOfReachError
 from pcshrink.measure.layers import LayerTable
 from pcshrink.shrinker import Shrinker
 from pcshrink.train.console import Console
@@ -55,7 +55,7 @@ class Stopwatch:
                 f"shrink.budget.latency: {share:g} is out of reach: with the narrowest widths the layers still take "
                 f"about {least:.2f} of the dense network's time; ask for more"
             )
-            raise ConfigError(message)
+            raise OutOfReachError(message)
         return target
 
     def _choose(self, shrinker: Shrinker, family: Family | None) -> dict[str, int]:

@@ -105,8 +105,9 @@ def check_finite(model: nn.Module) -> None:
         for name, tensor in named_tensors(model).items()
         if tensor.is_floating_point()
         and tensor.element_size() > 1
+        and tensor.numel()
         and not tensor.is_meta
-        and bool((~tensor.isfinite() if name in weights else tensor.isnan()).any())
+        and not _is_sound(tensor, may_be_infinite=name not in weights)
     ]
     if bad:
         more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
@@ -116,6 +117,12 @@ def check_finite(model: nn.Module) -> None:
             "from before"
         )
         raise VerificationError(message)
+
+
+def _is_sound(tensor: Tensor, *, may_be_infinite: bool) -> bool:
+    """Whether its numbers are usable, seen by the two extremes, which NaN takes over; much faster than one by one."""
+    ends = torch.stack(tensor.detach().aminmax())
+    return not bool((ends.isnan() if may_be_infinite else ~ends.isfinite()).any())
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -93,20 +94,29 @@ def export(
     folder = saved_in(folder)
     network = load_for(folder, model, trust)
     target = out or folder / f"model{chosen.suffix}"
-    more = {"preprocessing": _preprocessing(folder, shape)} if chosen.describes else {}
+    preprocessing = _preprocessing(folder, shape)
+    calibration = None if images is None else _calibration(folder, images, preprocessing, size)
+    more = {"preprocessing": preprocessing} if chosen.describes else {}
     typer.echo(str(chosen.write(network, example_for(folder, network, shape, 2), target, batch=size, **more)))
-    if int8 and images is not None:
-        _write_int8(target, images, _preprocessing(folder, shape), size)
+    if calibration is not None:
+        _write_int8(target, *calibration)
 
 
-def _write_int8(source: Path, images: Path, preprocessing: Preprocessing | None, batch: int) -> None:
+def _calibration(
+    folder: Path, images: Path, preprocessing: Preprocessing | None, batch: int
+) -> tuple[Iterator[Tensor], Iterator[Tensor]]:
+    """The images for an 8-bit file; asked for before anything is written."""
     from pcshrink.cli.calibrate import image_batches
-    from pcshrink.export.int8 import quantise_onnx
 
     if preprocessing is None:
-        message = f"the model of {source} does not say how images become its input, so --int8 cannot be calibrated"
+        message = f"the model of {folder} does not say how images become its input, so --int8 cannot be calibrated"
         raise ConfigError(message)
-    calibration, held_out = image_batches(images, preprocessing, batch)
+    return image_batches(images, preprocessing, batch)
+
+
+def _write_int8(source: Path, calibration: Iterator[Tensor], held_out: Iterator[Tensor]) -> None:
+    from pcshrink.export.int8 import quantise_onnx
+
     report = quantise_onnx(source, source.with_suffix(".int8.onnx"), calibration, held_out)
     typer.echo(str(report))
     if report.warning:

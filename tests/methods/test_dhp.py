@@ -210,5 +210,5 @@ def test_settings_are_checked() -> None:
 
 
 @pytest.mark.train
-def test_short_run(tmp_path: Path, trained: Path) -> None:
-    check_short_run(tmp_path, "dhp", trained, compact_every=1)
+def test_short_run(tmp_path: Path) -> None:
+    check_short_run(tmp_path, "dhp", compact_every=1)

@@ -189,5 +189,5 @@ def test_settings_are_checked(setting: str, value: object) -> None:
 
 
 @pytest.mark.train
-def test_short_run(tmp_path: Path, trained: Path) -> None:
-    check_short_run(tmp_path, "dsa", trained)
+def test_short_run(tmp_path: Path) -> None:
+    check_short_run(tmp_path, "dsa")

@@ -104,5 +104,5 @@ def test_settings_are_checked(setting: str, value: object) -> None:
 
 
 @pytest.mark.train
-def test_short_run_that_cuts_as_it_goes(tmp_path: Path, trained: Path) -> None:
-    check_short_run(tmp_path, "fpgm", trained, compact_every=1)
+def test_short_run_that_cuts_as_it_goes(tmp_path: Path) -> None:
+    check_short_run(tmp_path, "fpgm", compact_every=1)

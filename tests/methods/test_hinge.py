@@ -167,5 +167,5 @@ def test_settings_are_checked() -> None:
 
 
 @pytest.mark.train
-def test_short_run(tmp_path: Path, trained: Path) -> None:
-    check_short_run(tmp_path, "hinge", trained, min_channels=1)
+def test_short_run(tmp_path: Path) -> None:
+    check_short_run(tmp_path, "hinge", min_channels=1)

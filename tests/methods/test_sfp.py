@@ -118,5 +118,5 @@ def test_settings_are_checked() -> None:
 
 
 @pytest.mark.train
-def test_short_run(tmp_path: Path, trained: Path) -> None:
-    check_short_run(tmp_path, "sfp", trained)
+def test_short_run(tmp_path: Path) -> None:
+    check_short_run(tmp_path, "sfp")

@@ -132,6 +132,6 @@ def test_nothing_to_refit() -> None:
         pcs.attach_(Grouped(), torch.randn(2, 3, 8, 8), SurgeonConfig())
 
 
-def test_short_run(tmp_path: Path, trained: Path) -> None:
+def test_short_run(tmp_path: Path) -> None:
     """It learns, meets its budget, comes back from its files, and resumes bit by bit."""
-    check_short_run(tmp_path, "surgeon", trained)
+    check_short_run(tmp_path, "surgeon")

@@ -211,12 +211,12 @@ def test_settings_are_checked() -> None:
 
 
 @pytest.mark.train
-def test_short_run(tmp_path: Path, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    result = check_short_run(tmp_path, "torch-pruning", trained, reg=1e-3)
+def test_short_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = check_short_run(tmp_path, "torch-pruning", reg=1e-3)
     monkeypatch.setitem(sys.modules, "torch_pruning", None)
     pcs.load(result.model_dir)  # needs no other library
 
 
 @pytest.mark.train
-def test_short_run_without_a_regulariser(tmp_path: Path, trained: Path) -> None:
-    check_short_run(tmp_path, "torch-pruning", trained, importance="magnitude", scope="global")
+def test_short_run_without_a_regulariser(tmp_path: Path) -> None:
+    check_short_run(tmp_path, "torch-pruning", importance="magnitude", scope="global")

@@ -18,8 +18,9 @@ LAND_AT = 0.75  # share of the phase after which the widths are fixed
 CLOSE_FROM, CLOSED_AT = 0.85, 0.95  # share of the phase in which what is left is closed
 POWER = 1.0  # the cost falls with this power of time
 AHEAD = 0.1  # where widths are dictated: share of the phase that a channel is given to reach zero
-# A tenth of the way behind for a twentieth of the phase doubles the rate.
-GAIN = math.log(2) / (0.1 * 0.05)
+# A tenth of the way behind for 15 % of the phase doubles the rate. At the paper's rate a channel takes about 7 % of the
+# phase to reach zero; a quicker hand would overshoot, since it would not wait for what it has set in motion.
+GAIN = math.log(2) / (0.1 * 0.15)
 LARGEST_ERROR = 0.3
 MOST, LEAST = 30.0, 0.1  # the rate never leaves this range around the one it is given
 

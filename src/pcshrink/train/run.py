@@ -226,7 +226,7 @@ def _preprocessing(recipe: Recipe) -> Preprocessing:
     """What the recipe's network is used to see: as it was saved, or as its authors say."""
     start = recipe.model.start
     saved = read(start).preprocessing if start is not None else None
-    return saved or usual_preprocessing(recipe.model.name)
+    return saved or usual_preprocessing(recipe.model.name, recipe.model.args)
 
 
 def open_section(section: DataSection, seed: int, channels_last: bool, views: int = 0, **place: Any) -> ImageData:

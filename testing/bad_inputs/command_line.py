@@ -286,6 +286,35 @@ inspect resnet20 --html ""
 demo --out ""
 train digits --set epochs.shrink=nan --out {new}
 train "" --out {new}
+train digits --set model.args.in_channels=3 --out {new}
+train digits --set "model.args={{image_size: x}}" --out {new}
+train digits --set seed=99999999999999999999999 --out {new}
+train digits --out {run}
+train digits --out {saved}
+train {saved} --out {new}
+train {weights} --out {new}
+train {picture} --out {new}
+train folder --set data.root={images} --set model.name=timm:test_vit --set model.pretrained=false --set "model.args={{img_size: x}}" --set data.batch_size=4 --out {new}
+train folder --set data.root={images} --set model.name=timm:test_vit --set model.pretrained=false --set "model.args={{img_size: 7}}" --set data.batch_size=4 --out {new}
+train folder --set data.root={images} --set model.name=timm:test_vit --set model.pretrained=false --set "model.args={{in_chans: 5}}" --set data.batch_size=4 --out {new}
+train folder --set data.root={images} --set model.pretrained=false --set data.batch_size=4 --set data.image_size=[1,2,3] --out {new}
+train folder --set data.root={images} --set model.pretrained=false --set data.batch_size=4 --set data.classes=[cat] --out {new}
+train folder --set data.root={images} --set model.pretrained=false --set data.batch_size=9 --out {new}
+info {onnx}
+eval {weights}
+bench {onnx}
+bench {saved} {larger}
+predict {weights} {picture}
+inspect {saved}
+inspect timm:
+inspect :resnet20
+inspect resnet20 --input 3,32,-1
+inspect resnet20 --input 3,9999999,9999999
+export {saved} --batch 1.5
+export {saved} --batch 99999999999
+export {saved} --out model.txt
+export {saved} --format pt2 --out model.onnx
+export {saved} --out /proc/x.onnx
 --nope
 """.strip().splitlines()
 

@@ -93,6 +93,9 @@ def export(
     folder = saved_in(folder)
     network = load_for(folder, model, trust)
     target = out or folder / f"model{chosen.suffix}"
+    if target.suffix != chosen.suffix and ":" not in format:  # code of the user's own may write what it likes
+        message = f"--format {format} writes {chosen.suffix} files, got --out {target}"
+        raise ConfigError(message)
     more = {"preprocessing": _preprocessing(folder, shape)} if chosen.describes else {}
     typer.echo(str(chosen.write(network, example_for(folder, network, shape, 2), target, batch=size, **more)))
     if int8 and images is not None:

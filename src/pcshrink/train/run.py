@@ -261,13 +261,24 @@ def _earlier_state(folder: Path, recipe: Recipe, console: Console, *, resume: bo
         if checkpoints.written():
             message = f"{folder} holds a run already; go on with --resume, or choose another --out"
             raise CheckpointError(message)
+        _refuse_to_replace(folder)
         return None
     state = checkpoints.load(console.say)
+    if state is None:
+        _refuse_to_replace(folder)
     if state is not None:
         with _as_a_checkpoint(folder):
             before = check_recipe(state["recipe"], f"the checkpoint in {folder}")
         _same_recipe(folder, before, recipe)
     return state
+
+
+def _refuse_to_replace(folder: Path) -> None:
+    """A network whose checkpoints were removed is somebody's result all the same."""
+    there = next((p for p in (folder / "model" / "pcshrink.json", folder / "pcshrink.json") if p.exists()), None)
+    if there is not None:
+        message = f"{there.parent} holds a network that a new run would replace; choose another --out"
+        raise CheckpointError(message)
 
 
 @contextlib.contextmanager

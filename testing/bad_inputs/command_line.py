@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from testing.bad_inputs.case import Case, cases, command
 
+# A training on an image folder that would begin.
+FOLDER = "train folder --set data.root={images} --set model.pretrained=false --set data.batch_size=4"
 LINES = """
 nonsense
 train
@@ -294,11 +296,11 @@ train digits --out {saved}
 train {saved} --out {new}
 train {weights} --out {new}
 train {picture} --out {new}
-train folder --set data.root={images} --set model.name=timm:test_vit --set model.pretrained=false --set "model.args={{img_size: x}}" --set data.batch_size=4 --out {new}
-train folder --set data.root={images} --set model.name=timm:test_vit --set model.pretrained=false --set "model.args={{img_size: 7}}" --set data.batch_size=4 --out {new}
-train folder --set data.root={images} --set model.name=timm:test_vit --set model.pretrained=false --set "model.args={{in_chans: 5}}" --set data.batch_size=4 --out {new}
-train folder --set data.root={images} --set model.pretrained=false --set data.batch_size=4 --set data.image_size=[1,2,3] --out {new}
-train folder --set data.root={images} --set model.pretrained=false --set data.batch_size=4 --set data.classes=[cat] --out {new}
+{folder} --set model.name=timm:test_vit --set "model.args={{img_size: x}}" --out {new}
+{folder} --set model.name=timm:test_vit --set "model.args={{img_size: 7}}" --out {new}
+{folder} --set model.name=timm:test_vit --set "model.args={{in_chans: 5}}" --out {new}
+{folder} --set data.image_size=[1,2,3] --out {new}
+{folder} --set data.classes=[cat] --out {new}
 train folder --set data.root={images} --set model.pretrained=false --set data.batch_size=9 --out {new}
 info {onnx}
 eval {weights}
@@ -323,4 +325,4 @@ def command_line() -> list[Case]:
     """Every line as a case."""
     import shlex
 
-    return cases("command line", [(line, command(*shlex.split(line))) for line in LINES])
+    return cases("command line", [(line, command(*shlex.split(line.replace("{folder}", FOLDER)))) for line in LINES])

@@ -154,5 +154,5 @@ def test_an_example_without_values_proves_nothing() -> None:
 def test_a_model_that_returns_no_tensor_is_refused_by_that_reason() -> None:
     model = net()
     model.register_forward_hook(lambda module, given, result: float(result.sum()))
-    with pytest.raises(TraceError, match="the model returns no tensor on .*, so nothing can be proven"):
+    with pytest.raises(TraceError, match=r"the model returns no tensor on .*, so nothing can be proven"):
         pcs.attach_(model, image(12))

@@ -119,7 +119,8 @@ class _Child:
     """One training in a process of its own.
 
     In a session of its own as well: Ctrl-C reaches this process only, which then tells the children. It keeps the
-    folder's lock open, so that nobody works there while it lives. It stops, with a checkpoint, when this process is killed.
+    folder's lock open, so that nobody works there while it lives. It stops, with a checkpoint, when this
+    process is killed.
     """
 
     def __init__(self, folder: Path, jobs: int, sweep: SweepFolder) -> None:

@@ -94,6 +94,9 @@ def export(
     folder = saved_in(folder)
     network = load_for(folder, model, trust)
     target = out or folder / f"model{chosen.suffix}"
+    if target.suffix != chosen.suffix and ":" not in format:  # code of the user's own may write what it likes
+        message = f"--format {format} writes {chosen.suffix} files, got --out {target}"
+        raise ConfigError(message)
     preprocessing = _preprocessing(folder, shape)
     calibration = None if images is None else _calibration(folder, images, preprocessing, size)
     more = {"preprocessing": preprocessing} if chosen.describes else {}
@@ -156,6 +159,8 @@ def bench(
     if len({folder.resolve() for folder in folders}) < len(folders):
         message = f"a folder is named twice: {' '.join(map(str, folders))}; it would be compared with itself"
         raise ConfigError(message)
+    if not shape:
+        _same_inputs([saved_in(folder) for folder in folders])
     networks: dict[str, nn.Module] = {}
     if dense:
         networks["dense"] = dense_of(saved_in(folders[0]), model, trust)
@@ -229,6 +234,18 @@ def example_for(folder: Path, network: nn.Module, shape: str | None, batch: int)
 
     sizes = parse_shape(shape) if shape else read(folder).input_shape or default_input(network)
     return torch.randn(batch, *sizes, generator=torch.Generator().manual_seed(0))
+
+
+def _same_inputs(folders: list[Path]) -> None:
+    """Refuse to time networks together that were saved for inputs of different sizes."""
+    from pcshrink.artifact import read
+
+    shapes = {str(folder): read(folder).input_shape for folder in folders}
+    stated = {shape for shape in shapes.values() if shape is not None}
+    if len(stated) > 1:
+        named = ", ".join(f"{name} {' x '.join(map(str, shape))}" for name, shape in shapes.items() if shape)
+        message = f"the networks take inputs of different sizes ({named}); pass --input to time all of them at one"
+        raise ConfigError(message)
 
 
 def _preprocessing(folder: Path, shape: str | None) -> Preprocessing | None:

@@ -14,6 +14,7 @@ TITLES = {
     "run": "A whole run",
     "memory": "Memory",
     "start": "Start",
+    "surgery": "Attaching and cutting",
     "deployment": "Deployment",
     "growth": "Growth",
 }

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from benchmarks import start, training
 from benchmarks.latency import NETS, contestants
 from benchmarks.performance.child import ATTACHED, FORWARD, KINDS, measured
+from benchmarks.performance.operations import measure_operations
 from benchmarks.performance.rows import Effort, Row
 from pcshrink.measure.timing import interleave, paired_ratio
 from pcshrink.runtime.run import ready, use_threads
@@ -64,3 +65,5 @@ def measure_deployment(
             ratio = paired_ratio(times["generators kept"], times["plain, same widths"])
             work = f"generators kept / plain network of these widths, {TITLES[net]}, {runtime}"
             yield Row.of("deployment", work, goal if ours else None, ratio)
+            if ours and net == "mobilenet_v2":  # the one that misses its goals
+                yield from measure_operations(TITLES[net], networks, example)

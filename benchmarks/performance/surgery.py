@@ -44,11 +44,18 @@ def contestants(name: str) -> dict[str, Callable[[], object]]:
         plan = shrinker.plan({g.name: torch.arange(g.channels) % 2 == 0 for g in shrinker.groups})
         return pcs.compact(shrinker.model, plan, x)
 
+    def forward() -> object:
+        with torch.no_grad():
+            return model(x)
+
     return {
         "graph": their_graph,
         "their cut": their_cut,
         "attach": lambda: pcs.attach_(copy.deepcopy(model), x),
+        "attach without proof": lambda: pcs.attach_(copy.deepcopy(model), x, pcs.ShrinkConfig(prove=False)),
         "our cut": our_cut,
+        "a copy": lambda: copy.deepcopy(model),
+        "a forward pass": forward,
     }
 
 
@@ -70,8 +77,10 @@ def take_turns(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str,
 
 
 def measure_surgery(effort: Effort) -> Iterator[Row]:
-    """One image of 224 px, half of every group."""
+    """One image of 224 px, half of every group; every contestant begins with a copy of the network."""
     for name, title in NETS.items():
+        if effort.match not in title:
+            continue
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             times = take_turns(contestants(name), effort.rounds)
@@ -80,3 +89,6 @@ def measure_surgery(effort: Effort) -> Iterator[Row]:
         ratio = paired_ratio(times["our cut"], times["their cut"])
         work = f"`attach_`, plan and `compact`, proven twice / Torch-Pruning's whole cut, unproven, {title}"
         yield Row.of("surgery", work, 2.0, ratio)
+        for part in ("attach without proof", "a copy", "a forward pass"):
+            ratio = paired_ratio(times[part], times["graph"])
+            yield Row.of("surgery", f"{part} / Torch-Pruning's graph, {title}", None, ratio)

@@ -25,7 +25,7 @@ from pcshrink.report.draw import Axis, colour, standalone
 FIGURE = Path(__file__).parents[2] / "docs" / "figures" / "growth.svg"
 DEPTHS = (18, 34, 50, 101, 152)
 WIDTHS = (32, 64, 128)  # of the inner layers of ResNet-50's first blocks
-REPEATS = 5
+REPEATS = 3
 WORK = ("attach", "step", "compact", "save", "load")
 Costs = dict[str, float]
 Points = list[tuple[float, Costs]]  # size -> cost

@@ -18,8 +18,8 @@ class Effort:
 
     Attributes:
         seconds: About how long each contestant is measured.
-        rounds: The smallest number of rounds, however long they take; 8 give a 99 % interval.
-        match: Of training steps, measure only those whose row contains this.
+        rounds: At least so many rounds, however long they take; 8 give a 99 % interval.
+        match: Of training steps, deployed and cut networks, measure only those whose row contains this.
     """
 
     seconds: float

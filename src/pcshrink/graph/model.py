@@ -73,9 +73,9 @@ def named_modules(model: nn.Module, *, every_name: bool = False) -> list[tuple[s
             continue
         seen.add(id(module))
         modules.append((name, module))
-        prefix = f"{name}." if name else ""
-        children = [(prefix + key, child) for key, child in module._modules.items() if child is not None]
-        waiting += reversed(children)
+        if module._modules:  # most have none
+            prefix = f"{name}." if name else ""
+            waiting += [(prefix + key, child) for key, child in reversed(module._modules.items()) if child is not None]
     return modules
 
 

@@ -96,8 +96,8 @@ def test_settings_decide_what_is_timed_and_told(weights, tmp_path):
 @pytest.mark.parametrize(
     ("classes", "count", "words"),
     [
-        (("cat",), 12, "one class"),
-        (("a", "b"), 6, "the images have 2 classes and the network 3"),
+        (("cat",), 12, "all images are of one class, 'cat'.*--no-labels"),
+        (("a", "b"), 6, "the images have 2 classes and the network 3.*--no-labels"),
         (("a", "b", "c"), 1, "too few to hold any out"),
     ],
 )
@@ -107,6 +107,16 @@ def test_labels_that_cannot_be(weights, tmp_path, classes, count, words):
     request = request_for(tmp_path / "images", weights, tmp_path / "out")
     with pytest.raises(DataError, match=words):
         prepare(request, request.goal)
+
+
+def test_fewer_images_than_classes(weights, tmp_path):
+    """Without labels that is no error, but it is said."""
+    pictures(tmp_path / "images", 3)
+    request = request_for(tmp_path / "images", weights, tmp_path / "out")
+    said = prepare(request, request.goal).text()
+    assert "note: fewer images to train on (2) than classes (3): some classes are never seen" in said
+    pictures(tmp_path / "images", 12)
+    assert "fewer images" not in prepare(request, request.goal).text()
 
 
 def test_the_number_of_classes_is_read_off_any_file(weights, tmp_path):

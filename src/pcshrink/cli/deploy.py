@@ -24,6 +24,8 @@ from pcshrink.export.registry import EXPORT_FORMATS
 from pcshrink.runtime.registry import RUNTIMES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from torch import Tensor, nn
 
     from pcshrink.common.preprocessing import Preprocessing
@@ -43,6 +45,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "pcshrink export runs/digits",
             "pcshrink export runs/digits --format openvino --batch dynamic --out digits.xml",
+            "pcshrink export runs/faster --int8 --images photos",
         ),
     )(export)
     app.command(
@@ -92,21 +95,31 @@ def export(
     size: Any = sizes[0] if sizes else "dynamic"
     folder = saved_in(folder)
     network = load_for(folder, model, trust)
+    seen = _preprocessing(folder, shape)
+    # Before anything is written: a folder without images is no reason to leave half of what was asked for.
+    batches = None if images is None else _calibration(folder, images, seen, size)
     target = out or folder / f"model{chosen.suffix}"
-    more = {"preprocessing": _preprocessing(folder, shape)} if chosen.describes else {}
+    more = {"preprocessing": seen} if chosen.describes else {}
     typer.echo(str(chosen.write(network, example_for(folder, network, shape, 2), target, batch=size, **more)))
-    if int8 and images is not None:
-        _write_int8(target, images, _preprocessing(folder, shape), size)
+    if batches is not None:
+        _write_int8(target, *batches)
 
 
-def _write_int8(source: Path, images: Path, preprocessing: Preprocessing | None, batch: int) -> None:
+def _calibration(
+    folder: Path, images: Path, preprocessing: Preprocessing | None, batch: int
+) -> tuple[Iterator[Tensor], Iterator[Tensor]]:
+    """Batches to calibrate an 8-bit network with, and others to compare it on."""
     from pcshrink.cli.calibrate import image_batches
-    from pcshrink.export.int8 import quantise_onnx
 
     if preprocessing is None:
-        message = f"the model of {source} does not say how images become its input, so --int8 cannot be calibrated"
+        message = f"{folder} does not say how images become the network's input, so --int8 cannot be calibrated"
         raise ConfigError(message)
-    calibration, held_out = image_batches(images, preprocessing, batch)
+    return image_batches(images, preprocessing, batch)
+
+
+def _write_int8(source: Path, calibration: Iterator[Tensor], held_out: Iterator[Tensor]) -> None:
+    from pcshrink.export.int8 import quantise_onnx
+
     report = quantise_onnx(source, source.with_suffix(".int8.onnx"), calibration, held_out)
     typer.echo(str(report))
     if report.warning:

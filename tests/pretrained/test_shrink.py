@@ -68,6 +68,25 @@ def test_a_whole_run_without_labels(weights, tmp_path, monkeypatch):
     assert 0 < kept["latency_low"] <= kept["latency"] <= kept["latency_high"]
 
 
+def test_a_classifier_of_transformers(tmp_path, monkeypatch, capsys):
+    """Naming it is enough: the file that is written needs no trust in the run that wrote it."""
+    transformers = pytest.importorskip("transformers")
+    timing = import_module(TIMING)
+    monkeypatch.setattr(timing, "interleave", short_timings(timing.interleave))
+    config = transformers.ResNetConfig(
+        embedding_size=32, hidden_sizes=[32, 32], depths=[1, 1], layer_type="basic", num_labels=3
+    )
+    transformers.ResNetForImageClassification(config).save_pretrained(tmp_path / "theirs")
+    pictures(tmp_path / "images", 40)
+    capsys.readouterr()
+    request = request_for(tmp_path / "images", None, tmp_path / "out", settings=(*QUICK, "data.image_size=32"))
+    request = replace(request, model=f"transformers:{tmp_path / 'theirs'}")
+    prepared = prepare(request, request.goal)
+    shrunk = run_one(prepared, request.out, resume=False, trust=False, quiet=True)
+    assert shrunk.madds <= 0.61
+    assert "Loading weights" not in capsys.readouterr().err
+
+
 def test_the_dry_run_trains_nothing(weights, tmp_path):
     for name in ("a", "b", "c"):
         pictures(tmp_path / "images" / name, 12)

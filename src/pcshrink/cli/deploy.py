@@ -25,6 +25,8 @@ from pcshrink.export.registry import EXPORT_FORMATS
 from pcshrink.runtime.registry import RUNTIMES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from torch import Tensor, nn
 
     from pcshrink.common.preprocessing import Preprocessing
@@ -44,6 +46,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "pcshrink export runs/digits",
             "pcshrink export runs/digits --format openvino --batch dynamic --out digits.xml",
+            "pcshrink export runs/faster --int8 --images photos",
         ),
     )(export)
     app.command(

@@ -270,6 +270,11 @@ class Method(Generic[C]):
         """Look at the network while it runs on a batch; for methods that train nothing in their phase."""
         run(images)
 
+    @property
+    def seen_enough(self) -> bool:
+        """Whether a method that only looks needs no more batches: what is left of the epoch is passed over."""
+        return False
+
     def loss(self, step: Step | None = None) -> Tensor | None:
         """What is added to the task loss after a training forward pass; None for nothing."""
         return None

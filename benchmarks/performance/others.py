@@ -36,9 +36,11 @@ def measure_start(effort: Effort) -> Iterator[Row]:
 
 
 def measure_run(effort: Effort, images: int = 1280, epochs: int = 12) -> Iterator[Row]:
-    """A whole run that cuts while it shrinks."""
-    ratio = training.bench_run(images, epochs)
-    yield Row("run", f"whole shrinking run / dense run, ResNet-20, {epochs} epochs of {images} images", 0.75, ratio)
+    """A whole run that cuts while it shrinks, and keeps its gates or folds them when it settles."""
+    for gates, name in (("keep", "gates kept"), ("fold", "gates folded")):
+        work = f"whole shrinking run / dense run, ResNet-20, {epochs} epochs of {images} images, {name}"
+        if effort.match in work:
+            yield Row("run", work, 0.75, training.bench_run(images, epochs, gates))
 
 
 def measure_deployment(

@@ -52,7 +52,7 @@ def test_a_loop_that_cannot_push_is_stopped_early_where_a_budget_would_close_cha
 
 def test_too_few_steps_are_said_before_the_first_one() -> None:
     shrinker = pcs.attach_(small_net(), EXAMPLE, pcs.ShrinkConfig(total_steps=30, lr=0.05))
-    with pytest.warns(ShrinkWarning, match=r"30 steps, and channels need about 150 .*closed by force"):
+    with pytest.warns(ShrinkWarning, match=r"30 steps, and channels need about 135 .*closed by force"):
         pcs.set_budget(shrinker, EXAMPLE, madds=0.5)
 
 

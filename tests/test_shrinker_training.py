@@ -69,6 +69,49 @@ def test_a_ratio_by_name_leaves_the_other_groups_whole() -> None:
     assert [len(kept) == plan.sizes[name] for name, kept in plan.groups.items()] == [False, True, True, True]
 
 
+def test_the_stronger_the_push_the_more_channels_leave_and_groups_find_widths_of_their_own() -> None:
+    dead = []
+    for strength in (0.2, 1.0, 5.0):
+        torch.manual_seed(0)
+        model = small_net()
+        shrinker = pcs.attach_(model, EXAMPLE, pcs.ShrinkConfig(total_steps=200, lr=0.05, strength=strength))
+        train(model, shrinker, sgd(shrinker), MadeUpData(), 200)
+        dead.append([group.channels - int((group.running > 1e-3).sum()) for group in shrinker.groups])
+        assert accuracy(model) > 0.97
+    totals = [sum(counts) for counts in dead]
+    assert 0 < totals[0] < totals[1] < totals[2]
+    shares = [count / group.channels for count, group in zip(dead[1], shrinker.groups, strict=True)]
+    assert max(shares) - min(shares) > 0.2
+
+
+@pytest.mark.parametrize("make", [torch.optim.SGD, torch.optim.AdamW])
+def test_the_biases_of_gates_go_on_in_the_direction_of_the_optimizers_step(make: Any) -> None:
+    """Written as a loop over channels, for whatever optimizer; what is not pushed and nearly asleep is not lowered."""
+    torch.manual_seed(0)
+    model = small_net()
+    shrinker = pcs.attach_(model, EXAMPLE, pcs.ShrinkConfig(total_steps=2000, lr=0.05))
+    method, optimizer = shrinker.method, make(shrinker.param_groups(0.0), lr=0.05)
+    gates = dict(method.salience_gates)
+    for gate in gates.values():
+        gate.running[::3] = 0.1
+    x, y = MadeUpData().batch()
+    (F.cross_entropy(model(x), y) + shrinker.penalty()).backward()
+    selected, running = shrinker.selected(), {name: gate.running.clone() for name, gate in gates.items()}
+    before = {name: gate.generator.fc2.bias.detach().clone() for name, gate in gates.items()}
+    optimizer.step()
+    stepped = {name: gate.generator.fc2.bias.detach().clone() for name, gate in gates.items()}
+    shrinker.step()
+    for group in shrinker.groups:
+        for name in group.gates:
+            for channel in range(group.channels):
+                moved = float(stepped[name][channel] - before[name][channel])
+                further = min(max((method.haste - 1) * moved, -0.2), 0.2)
+                if not selected[group.name][channel] and running[name][channel] <= 0.2:
+                    further = max(further, 0.0)
+                expected = float(stepped[name][channel]) + further
+                assert float(gates[name].generator.fc2.bias[channel].detach()) == pytest.approx(expected, abs=1e-5)
+
+
 def test_truncation_cuts_its_share_whether_dead_or_not() -> None:
     _, plan = shrunk(TruncationConfig(ratio=0.3))
     assert all(len(kept) == plan.sizes[name] - round(0.3 * plan.sizes[name]) for name, kept in plan.groups.items())

@@ -59,9 +59,9 @@ def test_what_must_go_is_closed_after_landing_and_before_the_end() -> None:
 
 
 @pytest.mark.parametrize(("behind", "factor"), [(0.1, 2.0), (-0.1, 0.5), (0.0, 1.0)])
-def test_a_tenth_behind_for_a_twentieth_of_the_phase_doubles_the_rate(behind: float, factor: float) -> None:
+def test_a_tenth_behind_for_15_per_cent_of_the_phase_doubles_the_rate(behind: float, factor: float) -> None:
     control = Control()
-    control.steer(0.5, Control.wanted(0.5) - behind, 0.05)
+    control.steer(0.5, Control.wanted(0.5) - behind, 0.15)
     assert control.boost == pytest.approx(factor)
 
 

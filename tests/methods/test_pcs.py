@@ -85,18 +85,26 @@ def test_rate_grows_with_the_square_and_then_stays() -> None:
         assert schedule.rate(6e-6, step, 100) == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.parametrize("steps", [300, 15_000])
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_what_a_strength_adds_to_the_papers_rate_carries_an_entry_equally_far_whatever_the_length(
-    steps: int, momentum: float
-) -> None:
+@pytest.mark.parametrize("steps", [500, 15_000])
+@pytest.mark.parametrize(("lr", "momentum"), [(0.1, 0.9), (0.02, 0.0)])
+def test_a_short_schedule_carries_an_entry_as_far_as_the_papers_own(steps: int, lr: float, momentum: float) -> None:
     """Gradient descent with momentum on lambda(t) * hardsigmoid(z), written as a loop without the sigmoid's ends."""
-    base = schedule.base_rate(1.0, steps, lr=0.1, momentum=momentum) - schedule.PAPER_RATE
+    haste = schedule.haste(steps, schedule.travel(lr, momentum))
     z, velocity = 0.0, 0.0
     for step in range(steps):
-        velocity = momentum * velocity + schedule.rate(base, step, steps) / 6
-        z -= 0.1 * velocity
-    assert -z / 6 == pytest.approx(1.0, rel=0.1)
+        velocity = momentum * velocity + schedule.rate(schedule.PAPER_RATE, step, steps) / 6
+        z -= haste * lr * velocity
+    whole = sum(
+        schedule.rate(schedule.PAPER_RATE, step, schedule.PAPER_STEPS) / 6
+        for step in range(0, schedule.PAPER_STEPS, 100)
+    )
+    assert -z == pytest.approx(100 * whole, rel=0.1)
+
+
+def test_long_schedules_are_not_hurried_and_very_short_ones_not_beyond_the_fastest_step() -> None:
+    reach = schedule.travel(0.1, 0.9)
+    assert schedule.haste(10 * schedule.PAPER_STEPS, reach) == 1
+    assert schedule.haste(1, reach) * schedule.PAPER_RATE / 6 * reach == pytest.approx(schedule.FASTEST)
 
 
 def test_presets_are_two_thirds_one_and_four_thirds() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from torch import Tensor
@@ -137,19 +137,6 @@ class CostTarget:
             return self._named(_fill(self, _widest(self, self.at)))
         floor = self.least if least is None else self.model.widths(least)
         return self._named(_fill(self, _by_scores(self, scores, floor), scores))
-
-    def partway(self, share: float, scores: Mapping[str, Tensor], least: Mapping[str, int]) -> dict[str, int]:
-        """How many channels each group keeps when a share of what must leave is gone, as far as can be counted.
-
-        Args:
-            share: From 0, nothing has left, to 1, the limit is met.
-            scores: What the channels are worth, by group.
-            least: The fewest channels each group may keep.
-        """
-        limit = self.dense - share * (self.dense - self.limit)
-        stage = replace(self, budget=replace(self.budget, limit=limit))
-        widths = _by_scores(stage, scores, self.model.widths(least))
-        return {name: int(width) for name, width in zip(self.model.names, widths, strict=True)}
 
     def widest(self, family: Callable[[float], Mapping[str, float]]) -> dict[str, int]:
         """The widest of a family of widths that meets the limit, with single channels added while there is room.

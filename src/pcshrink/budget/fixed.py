@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from pcshrink.methods.control import on_the_way
-
 
 @dataclass(frozen=True)
 class FixedWidths:
@@ -36,10 +34,6 @@ class FixedWidths:
     ) -> dict[str, int]:
         """The chosen ones, whatever the channels are worth."""
         return dict(self.keep)
-
-    def partway(self, share: float, scores: Mapping[str, Tensor], least: Mapping[str, int]) -> dict[str, int]:
-        """Every group equally far."""
-        return on_the_way(share, {name: len(part) for name, part in scores.items()}, self.keep, self.dense)
 
     def widest(self, family: Callable[[float], Mapping[str, float]]) -> dict[str, int]:
         """The chosen ones."""

@@ -49,10 +49,6 @@ class Target(Protocol):
         """Widths that meet the limit: the same share of every group, or by the scores and none below the least."""
         ...
 
-    def partway(self, share: float, scores: Mapping[str, Tensor], least: Mapping[str, int]) -> dict[str, int]:
-        """Widths by the scores of the channels when this share of what must leave is gone, none below the least."""
-        ...
-
     def widest(self, family: Callable[[float], Mapping[str, float]]) -> dict[str, int]:
         """The widest of a family of widths that meets the limit; ``family`` takes a share from 0 to 1 and grows."""
         ...

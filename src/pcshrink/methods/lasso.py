@@ -25,7 +25,6 @@ class LassoConfig(ShrinkConfig):
 class Lasso(PCS):
     """LASSO: the growing penalty is on all saliences, not on the k lowest; what reaches zero leaves."""
 
-    DIRECT: ClassVar[bool] = False
     Config: ClassVar[type[MethodConfig]] = LassoConfig
     budget_by: ClassVar[str] = "none; set the strength"
     reference: ClassVar[str] = "Pan et al., Progressive Channel-Shrinking Network, ablation"

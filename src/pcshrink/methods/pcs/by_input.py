@@ -26,7 +26,6 @@ class ByInput(PCS):
     Other samples use other channels, so nothing is cut: kernels stay whole, and the cost is a mean over the inputs.
     """
 
-    DIRECT: ClassVar[bool] = False
     Config: ClassVar[type[MethodConfig]] = ByInputConfig
     static: ClassVar[bool] = False
     unit: ClassVar[str] = "channel of a sample"

@@ -116,9 +116,9 @@ class SalienceGate(ReadingGate, kind="salience"):
         self.generator.fc2.bias[channels] = 6 * (REOPENED - 0.5)
 
     @torch.no_grad()
-    def lower(self, distance: Tensor) -> None:
-        """Bring the saliences down by this much (C,), in units of the hard sigmoid's input."""
-        self.generator.fc2.bias.sub_(distance.to(self.generator.fc2.bias))
+    def move(self, distance: Tensor) -> None:
+        """Raise the saliences by this much (C,), in units of the hard sigmoid's input."""
+        self.generator.fc2.bias.add_(distance.to(self.generator.fc2.bias))
 
     @torch.no_grad()
     def close(self, channels: Tensor, opening: float) -> None:

@@ -14,55 +14,48 @@ from pcshrink.errors import SalienceError
 from pcshrink.methods.base import Step, Target
 from pcshrink.methods.control import AHEAD, LAND_AT, Control, on_the_way
 from pcshrink.methods.pcs.config import ShrinkConfig
-from pcshrink.methods.pcs.rules import (
-    SLOPE,
-    base_rate,
-    beyond_adamw,
-    keep_mask,
-    largest_rate,
-    rate,
-    shortest_push,
-    steady_rate,
-)
+from pcshrink.methods.pcs.rules import FASTEST, PAPER_RATE, haste, keep_mask, rate, shortest_push, steady_rate, travel
 from pcshrink.methods.pcs.salience import SalienceMethod
 
 STEER_EVERY = 10  # steps
 FIRST_LOOK = 20  # steps after which a push must have been felt; a loss scaler may skip some in the beginning
-STUBBORN = 0.25  # power of a salience that counts as left; in proportion, many channels stopped half-way would do
+STUBBORN = 0.5  # power of a salience that counts as left; in proportion, many channels stopped half-way would do
+AWAKE = 0.2  # salience down to which channels that are not pushed are hastened
+GENTLE = 0.3  # of the paper's rate: where a budget starts from, so that at first the task decides alone
 
 
 class PCS(SalienceMethod[ShrinkConfig]):
     """Progressive Channel-Shrinking: a growing penalty pushes the k lowest saliences of each group to zero.
 
-    A channel leaves only when its running salience is at zero; what the task needs stays. With a budget channels are
-    pushed in turn, the least worth for their cost first, and the rate is steered until what has died meets it.
+    A channel leaves only when its running salience is at zero; what the task needs stays. With a budget the rate is
+    steered until what has died meets it.
 
     Attributes:
         lam_base: The shrinking rate that the schedule ends with.
+        haste: How many times as far as the optimizer takes them the gates' biases move while pushing.
         target: The budget, if there is one.
         control: How the budget steers the rate.
         least: With a budget: the fewest channels each group may keep; the widths themselves where they are dictated.
         channels: With a budget: how many channels all groups had in the beginning.
-        DIRECT: A push that AdamW is too slow for is made up for; not where the task alone decides what leaves.
     """
 
     Config: ClassVar[type[MethodConfig]] = ShrinkConfig
     budget_by: ClassVar[str] = "the rate, until what has died meets it"
     reference: ClassVar[str] = "Pan et al., Progressive Channel-Shrinking Network"
-    DIRECT: ClassVar[bool] = True
     variants: ClassVar[tuple[str, ...]] = ("allocation=uniform",)  # the control of learned widths
 
     def __init__(self, config: ShrinkConfig) -> None:
         super().__init__(config)
-        self.lam_base = config.lam or base_rate(
-            config.multiple, config.total_steps, config.lr, config.momentum, config.power, config.optimizer
-        )
-        self.lam_most = largest_rate(config.total_steps, config.lr, config.momentum, config.optimizer)
+        self.lam_base = config.lam or config.multiple * PAPER_RATE
+        reach = travel(config.lr, config.momentum, config.optimizer)
+        self.haste = haste(config.total_steps, reach)
+        self._steady = steady_rate(config.init_salience, AHEAD * config.total_steps, self.haste * reach)
         self.target: Target | None = None
         self.control = Control()
         self.least: dict[str, int] = {}
         self.channels = 0
         self._prices: Tensor | None = None
+        self._biases_before: Tensor | None = None
         self._asked = self._felt = False  # whether the penalty was made, and a gradient came back from it
 
     @classmethod
@@ -80,8 +73,13 @@ class PCS(SalienceMethod[ShrinkConfig]):
         if self.steps:
             return  # the run goes on with a network that was cut
         self.channels = sum(group.channels for group in self.groups)
-        self.least = target.widths() if self._dictated else target.floors(self._share)
-        self.aim(self._next(target))
+        if self._dictated:
+            self.least = target.widths()
+            self.aim(self._next())
+            return
+        self.least = target.floors(self._share)
+        self.control.boost = GENTLE
+        self.aim(self.least)
 
     @property
     def _share(self) -> float:
@@ -107,10 +105,10 @@ class PCS(SalienceMethod[ShrinkConfig]):
         """The shrinking rate lambda(t) at the current step."""
         config = self.config
         if self.target is None or config.lam is not None:
-            return min(rate(self.lam_base, self.steps, config.total_steps, config.power), self.lam_most)
-        pace = AHEAD * config.total_steps
-        steady = steady_rate(config.init_salience, pace, config.lr, config.momentum, config.optimizer)
-        return config.multiple * steady * self.control.boost
+            return rate(self.lam_base, self.steps, config.total_steps, config.power)
+        if self._dictated:
+            return config.multiple * self._steady * self.control.boost
+        return self.lam_base * self.control.boost
 
     @property
     def progress(self) -> float:
@@ -136,6 +134,7 @@ class PCS(SalienceMethod[ShrinkConfig]):
         self.pushed = float(pushed.detach())
         weighed = pushed * self.lam
         self._asked = True
+        self._biases_before = self._biases()
         if torch.compiler.is_compiling():
             self._felt = True  # cannot be known in compiled code
         elif not self._felt and weighed.requires_grad:
@@ -147,34 +146,29 @@ class PCS(SalienceMethod[ShrinkConfig]):
 
     def after_step(self, *, pushing: bool = True) -> None:
         """Take the batch into the running salience; steer while pushing."""
+        if pushing:
+            self._hasten()
         super().after_step(pushing=pushing)
         if pushing and self.steps == min(FIRST_LOOK, math.ceil(LAND_AT * self.config.total_steps)):
             self._check_push()
-        if pushing:
-            self._push_directly()
         if pushing and self.target is not None:
             self._steer(self.target)
 
-    def _speed(self) -> float:
-        """How fast saliences would fall at this step under SGD, in units of the hard sigmoid's input."""
-        config, steps = self.config, self.config.total_steps
-        if self.target is not None:
-            steady = steady_rate(config.init_salience, AHEAD * steps, lr=1.0, momentum=0.0)
-            return SLOPE * config.multiple * steady * self.control.boost
-        largest = largest_rate(steps, lr=1.0, momentum=0.0)
-        base = base_rate(config.multiple, steps, lr=1.0, momentum=0.0, power=config.power)
-        return SLOPE * min(rate(base, self.steps, steps, config.power), largest)
+    def _biases(self) -> Tensor:
+        return torch.cat([gate.generator.fc2.bias.detach() for gate in self.units.gates])
 
-    def _push_directly(self) -> None:
-        """Under AdamW no penalty moves a salience faster than the learning rate allows: move what that lacks."""
-        config = self.config
-        lack = beyond_adamw(self._speed(), config.lr) if config.optimizer == "adamw" and config.lam is None else 0.0
-        if not (lack and self.DIRECT):
+    def _hasten(self) -> None:
+        """Let the gates' biases go on in the direction of the optimizer's step, whatever the optimizer is."""
+        before, self._biases_before = self._biases_before, None
+        if before is None or self.haste == 1:
             return
-        pushed = self.selected_units & (self.units.running > config.threshold)
-        places = self.units.spread(pushed.to(self.units.running.dtype))
-        for gate, part in zip(self.units.gates, places.split(self.units.widths), strict=True):
-            gate.lower(part * lack)
+        further = ((self.haste - 1) * (self._biases() - before)).clamp(-FASTEST, FASTEST)
+        # What is not pushed may sink in the ranking but is not put to sleep: below 0 it could never come back.
+        awake = torch.cat([gate.running for gate in self.units.gates]) > AWAKE
+        pushed = self.units.spread(self.selected_units.to(further.dtype)) > 0
+        further = further.where(pushed | awake, further.clamp(min=0))
+        for gate, part in zip(self.units.gates, further.split(self.units.widths), strict=True):
+            gate.move(part)
 
     def _check_push(self) -> None:
         """Stop early where nothing is pushed: with a budget, channels would be closed by force that nobody let go of.
@@ -208,18 +202,17 @@ class PCS(SalienceMethod[ShrinkConfig]):
         due = self.steps % STEER_EVERY == 0 and not self.control.landed
         if due:
             self.control.steer(self.progress, self._removed(target), STEER_EVERY / self.config.total_steps)
-            self.aim(self._next(target))
+            if self._dictated:
+                self.aim(self._next())
         if self.control.lands(self.progress) or (due and target.cost(self.alive()) <= target.limit):
             self._land(target)
         if self.control.landed:
             self._close()
 
-    def _next(self, target: Target) -> dict[str, int]:
-        """Widths to push for now: what the falling cost wants left once these channels have had time to leave."""
+    def _next(self) -> dict[str, int]:
+        """Where widths are dictated: those to push for now, which is what should be left a little later."""
         share = Control.wanted(self.progress + AHEAD)
-        if self._dictated:
-            return on_the_way(share, {group.name: group.channels for group in self.groups}, self.least, self.channels)
-        return target.partway(share, self._worth(), self.least)
+        return on_the_way(share, {group.name: group.channels for group in self.groups}, self.least, self.channels)
 
     def _worth(self) -> dict[str, Tensor]:
         return {name: worth.cpu() for name, worth in self.by_group(self.units.worth).items()}
@@ -281,7 +274,7 @@ class PCS(SalienceMethod[ShrinkConfig]):
 
     def concerns(self) -> list[str]:
         """A phase that is too short for a push."""
-        steps, needed = self.config.total_steps, shortest_push()
+        steps, needed = self.config.total_steps, shortest_push(self.config.power)
         if steps >= needed:
             return []
         end = "what is left of them is closed by force" if self.target is not None else "fewer channels will leave"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-# Preset B: the paper's 6e-6 on the sum over a batch of 256 is this much on its mean; a short schedule needs more.
-PAPER_RATE = 6e-6 * 256
-ADAMW_RATE = 0.02  # AdamW's steps do not grow with the gradient: a penalty only has to outweigh the task
+PAPER_RATE = 6e-6 * 256  # preset B: the paper's 6e-6 on the sum over a batch of 256 is this much on its mean
+PAPER_STEPS = 60 * 1_281_167 // 256  # of the paper's 60 shrinking epochs on ImageNet, at a learning rate of 0.1
 RANGE = 6.0
 SLOPE = 1 / 6  # of the hard sigmoid inside its range
-SLOW, FASTEST = 0.005, 0.2  # how far a bias may move at a step, in units of the hard sigmoid's input
+FASTEST = 0.2  # how far a bias may move at a step, in units of the hard sigmoid's input
+USUAL_GRADIENT = 1e-3  # of a gate's bias: AdamW divides by what it sees of it, SGD does not
 
 
 def rate(lam_base: float, step: int, total_steps: int, power: float = 2.0) -> float:
@@ -18,50 +18,41 @@ def rate(lam_base: float, step: int, total_steps: int, power: float = 2.0) -> fl
     return lam_base * float((min(step, total_steps) / total_steps) ** power)
 
 
-def base_rate(
-    strength: float, total_steps: int, lr: float, momentum: float = 0.9, power: float = 2.0, optimizer: str = "sgd"
-) -> float:
-    """The lambda_base that has a given strength.
+def travel(lr: float, momentum: float = 0.9, optimizer: str = "sgd") -> float:
+    """How far a steady gradient of 1 on a bias moves it at each step."""
+    return lr / USUAL_GRADIENT if optimizer == "adamw" else lr / (1 - momentum)
 
-    A penalty lambda on the batch mean moves the input of the hard sigmoid by lr / (1 - momentum) * lambda / 6 a step,
-    through the bias alone. Summed over the growing schedule this is lambda_base * lr / (1 - momentum) / 6 * T /
-    (power + 1). Preset B is the paper's own rate, at which the task can object, plus what carries a bias across the
-    sigmoid's range within the schedule, which matters for short ones.
+
+def haste(total_steps: int, reach: float) -> float:
+    """How many times as far as the optimizer takes them the gates' biases are to move at each step.
+
+    The paper's rate is a price: a channel dies if the task objects to its loss by less. It takes 300,000 steps to
+    carry a salience to zero. A larger rate would be faster, but the task could no longer object, and what is pushed
+    would die in lock-step. So in a short schedule the biases move faster instead, under the penalty and under the task
+    alike, and travel as far in all as they would in the paper's.
+
+    Args:
+        total_steps: Length of the schedule.
+        reach: What ``travel`` says of the optimizer.
     """
-    if optimizer == "adamw":
-        return strength * ADAMW_RATE
-    travel_per_lambda = lr / (1 - momentum) * SLOPE * total_steps / (power + 1)
-    return strength * (PAPER_RATE + RANGE / travel_per_lambda)
+    wanted, most = PAPER_STEPS / total_steps, FASTEST / (PAPER_RATE * SLOPE)
+    return max(min(wanted, most) / reach, 1.0)
 
 
-def largest_rate(total_steps: int, lr: float, momentum: float = 0.9, optimizer: str = "sgd") -> float:
-    """The largest lambda worth using.
+def steady_rate(salience: float, steps: float, reach: float) -> float:
+    """The lambda that carries a salience to zero in so many steps, if the task does not object.
 
-    What is pushed faster than a task loss can object, or the rest of the network adapt, dies whether it is needed or
-    not. Short schedules may push faster, since nothing would die in them otherwise, but never above ``FASTEST``.
+    Args:
+        salience: Where it starts.
+        steps: How long it may take.
+        reach: How far a steady gradient of 1 on a bias moves it at each step.
     """
-    if optimizer == "adamw":
-        return 1.0
-    speed = min(max(SLOW, 5 * RANGE / total_steps), FASTEST)
-    return speed / (lr / (1 - momentum) * SLOPE)
+    return min(RANGE * salience / steps, FASTEST) / (reach * SLOPE)
 
 
-def steady_rate(salience: float, steps: float, lr: float, momentum: float = 0.9, optimizer: str = "sgd") -> float:
-    """The lambda that carries a salience to zero in so many steps, if the task does not object."""
-    if optimizer == "adamw":
-        return ADAMW_RATE
-    speed = min(RANGE * salience / steps, FASTEST)
-    return speed / (lr / (1 - momentum) * SLOPE)
-
-
-def beyond_adamw(speed: float, lr: float) -> float:
-    """What of a bias's speed no gradient can give under AdamW, which moves it by about the learning rate a step."""
-    return max(speed - lr, 0.0)
-
-
-def shortest_push() -> int:
-    """Steps of a schedule below which the largest rate is bound by ``FASTEST``."""
-    return round(5 * RANGE / FASTEST)
+def shortest_push(power: float = 2.0) -> int:
+    """Steps in which preset B, as fast as it may move, carries a bias across the range one and a half times."""
+    return round(1.5 * RANGE * (power + 1) / FASTEST)
 
 
 def shrinking_loss(salience: Tensor, selected: Tensor) -> Tensor:

@@ -69,6 +69,9 @@ def test_command(network, tmp_path):
         noise = np.random.default_rng(number).integers(0, 256, (20, 20, 3), dtype=np.uint8)
         Image.fromarray(noise).save(tmp_path / "images" / f"{number}.png")
     words = ["export", str(tmp_path / "model"), "--int8"]
+    said = CliRunner().invoke(app, [*words, "--images", str(tmp_path / "none")])
+    assert isinstance(said.exception, DataError)
+    assert not list(tmp_path.rglob("*.onnx"))  # found out before anything was written
     said = CliRunner().invoke(app, [*words, "--images", str(tmp_path / "images")])
     assert said.exit_code == 0, said.output
     assert (tmp_path / "model" / "model.int8.onnx").is_file()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -95,24 +96,26 @@ def export(
     size: Any = sizes[0] if sizes else "dynamic"
     folder = saved_in(folder)
     network = load_for(folder, model, trust)
-    seen = _preprocessing(folder, shape)
-    # Before anything is written: a folder without images is no reason to leave half of what was asked for.
-    batches = None if images is None else _calibration(folder, images, seen, size)
     target = out or folder / f"model{chosen.suffix}"
-    more = {"preprocessing": seen} if chosen.describes else {}
+    if target.suffix != chosen.suffix and ":" not in format:  # code of the user's own may write what it likes
+        message = f"--format {format} writes {chosen.suffix} files, got --out {target}"
+        raise ConfigError(message)
+    preprocessing = _preprocessing(folder, shape)
+    calibration = None if images is None else _calibration(folder, images, preprocessing, size)
+    more = {"preprocessing": preprocessing} if chosen.describes else {}
     typer.echo(str(chosen.write(network, example_for(folder, network, shape, 2), target, batch=size, **more)))
-    if batches is not None:
-        _write_int8(target, *batches)
+    if calibration is not None:
+        _write_int8(target, *calibration)
 
 
 def _calibration(
     folder: Path, images: Path, preprocessing: Preprocessing | None, batch: int
 ) -> tuple[Iterator[Tensor], Iterator[Tensor]]:
-    """Batches to calibrate an 8-bit network with, and others to compare it on."""
+    """The images for an 8-bit file; asked for before anything is written."""
     from pcshrink.cli.calibrate import image_batches
 
     if preprocessing is None:
-        message = f"{folder} does not say how images become the network's input, so --int8 cannot be calibrated"
+        message = f"the model of {folder} does not say how images become its input, so --int8 cannot be calibrated"
         raise ConfigError(message)
     return image_batches(images, preprocessing, batch)
 
@@ -159,6 +162,8 @@ def bench(
     if len({folder.resolve() for folder in folders}) < len(folders):
         message = f"a folder is named twice: {' '.join(map(str, folders))}; it would be compared with itself"
         raise ConfigError(message)
+    if not shape:
+        _same_inputs([saved_in(folder) for folder in folders])
     networks: dict[str, nn.Module] = {}
     if dense:
         networks["dense"] = dense_of(saved_in(folders[0]), model, trust)
@@ -232,6 +237,18 @@ def example_for(folder: Path, network: nn.Module, shape: str | None, batch: int)
 
     sizes = parse_shape(shape) if shape else read(folder).input_shape or default_input(network)
     return torch.randn(batch, *sizes, generator=torch.Generator().manual_seed(0))
+
+
+def _same_inputs(folders: list[Path]) -> None:
+    """Refuse to time networks together that were saved for inputs of different sizes."""
+    from pcshrink.artifact import read
+
+    shapes = {str(folder): read(folder).input_shape for folder in folders}
+    stated = {shape for shape in shapes.values() if shape is not None}
+    if len(stated) > 1:
+        named = ", ".join(f"{name} {' x '.join(map(str, shape))}" for name, shape in shapes.items() if shape)
+        message = f"the networks take inputs of different sizes ({named}); pass --input to time all of them at one"
+        raise ConfigError(message)
 
 
 def _preprocessing(folder: Path, shape: str | None) -> Preprocessing | None:

@@ -151,5 +151,5 @@ def _as_begun(prepared: Prepared, folder: Path) -> Prepared:
 def held_out(prepared: Prepared, folder: Path) -> ImageData:
     """The data of the run, with the labels it was measured on."""
     recipe = prepared.recipe
-    seen = usual_preprocessing(recipe.model.name)
+    seen = usual_preprocessing(recipe.model.name, recipe.model.args)
     return kept_answers(open_section(recipe.data, recipe.seed, False, preprocessing=seen), folder)

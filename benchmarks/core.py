@@ -18,11 +18,12 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 import torch_pruning as tp
-import torchvision
 from torch import nn
 
 import pcshrink as pcs
 from benchmarks import against
+from benchmarks.performance.rows import Effort
+from benchmarks.performance.surgery import measure_surgery
 from pcshrink.models import build
 
 
@@ -37,45 +38,6 @@ def take_turns(rounds: int, *contestants: Callable[[], object]) -> list[float]:
             contestant()
             record.append((time.perf_counter() - start) * 1e3)
     return [statistics.median(record) for record in times]
-
-
-def surgery(name: str, rounds: int) -> None:
-    """Time of finding groups (ours proves them) and of cutting, for both libraries."""
-    torch.manual_seed(0)
-    model = torchvision.models.get_model(name, weights=None)
-    x = torch.randn(1, 3, 224, 224)
-
-    def their_graph() -> tp.DependencyGraph:
-        return tp.DependencyGraph().build_dependency(copy.deepcopy(model), example_inputs=x)
-
-    def their_cut() -> None:
-        dense = copy.deepcopy(model)
-        last = [m for m in dense.modules() if isinstance(m, nn.Linear)]
-        chance = tp.importance.RandomImportance()
-        pruner = tp.pruner.MagnitudePruner(dense, x, chance, pruning_ratio=0.5, ignored_layers=last)
-        pruner.step()
-
-    def our_attach() -> pcs.Shrinker:
-        return pcs.attach_(copy.deepcopy(model), x)
-
-    def our_attach_unproven() -> pcs.Shrinker:
-        return pcs.attach_(copy.deepcopy(model), x, pcs.ShrinkConfig(prove=False))
-
-    shrinker = our_attach()
-    keep = {g.name: torch.randperm(g.channels) < max(g.channels // 2, 1) for g in shrinker.groups}
-    plan = shrinker.plan(keep)
-
-    def our_cut() -> nn.Module:
-        return pcs.compact(shrinker.model, plan, x)
-
-    graph, cut, attach, unproven, compact = take_turns(
-        rounds, their_graph, their_cut, our_attach, our_attach_unproven, our_cut
-    )
-    print(
-        f"{name:14s} Torch-Pruning graph {graph:7.0f} ms, graph and pruning {cut:7.0f} ms | "
-        f"attach_ {attach:7.0f} ms (without proof {unproven:6.0f} ms), compact with proof {compact:6.0f} ms | "
-        f"attach_/graph {attach / graph:.2f}, (attach_+compact)/(graph and pruning) {(attach + compact) / cut:.2f}"
-    )
 
 
 def training_step(rounds: int, batch: int = 128) -> None:
@@ -126,8 +88,8 @@ def main() -> None:
     print(f"{versions}, {options.threads} threads, {options.rounds} rounds")
     training_step(max(options.rounds, 9))
     if not options.skip_surgery:
-        for name in ("resnet50", "mobilenet_v2", "densenet121"):
-            surgery(name, options.rounds)
+        for row in measure_surgery(Effort(seconds=1.0, rounds=options.rounds)):
+            print("  ".join(row.cells()), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
 """Two machines without a common disk, as two network namespaces: they finish, lose each other, and go on.
 
-    sudo python -m benchmarks.hosts [--timeout 0.5] [--torchrun]
+    sudo python -m benchmarks.hosts [--timeout 0.5] [--torchrun | --restart]
 
 Each host is one process with a folder of its own, started with what torchrun would set or by torchrun itself; a virtual
 cable joins them. The run must give the bytes that two
 processes on one machine give, without a disturbance and with one of: a cut cable, a killed peer, a stopped peer. A
 disturbance must end all processes that still run within `train.timeout` and half a minute, with one line each, and
-resuming must give the same bytes. With torchrun there is one more: a process on the second host is killed and
-`--max-restarts` starts both again, after which the run must go on by itself. Needs Linux, root and `ip` (iproute2);
+resuming must give the same bytes. One more is for torchrun alone (--restart: nothing else): a process on the second
+host is killed and `--max-restarts` starts both again, after which the run must go on by itself. Its hosts share a
+folder, since the first process may be on the other one then. Needs Linux, root and `ip` (iproute2);
 says so where it cannot run.
 """
 
@@ -56,6 +57,8 @@ RECIPE = {
     "distill": {"teacher": "dense", "loss": "soft"},
     "output": {"latency": False, "checkpoint_steps": 3},
 }
+AS_EXPECTED = {True: "as on one machine", False: "DIFFERS"}
+FINE = ("-", "one line each", "it goes on by itself")
 DISTURB_AT = 18  # steps: in the shrinking phase, when the dense network is needed as a teacher
 
 
@@ -88,10 +91,18 @@ def set_cable(state: str) -> None:
 
 
 class Run:
-    """The processes of one run, one on each host, each with a folder that the other does not see."""
+    """The processes of one run, one on each host.
 
-    def __init__(self, recipe: Path, place: Path, torchrun: list[str] | None = None) -> None:
-        self.recipe, self.folders, self.torchrun = recipe, [place / host for host in HOSTS], torchrun
+    Args:
+        recipe: What to train.
+        place: Where the folders are made.
+        torchrun: Words for torchrun; without them it is not used.
+        shared: Both hosts have one folder; otherwise each has one that the other does not see.
+    """
+
+    def __init__(self, recipe: Path, place: Path, torchrun: list[str] | None = None, *, shared: bool = False) -> None:
+        self.recipe, self.torchrun = recipe, torchrun
+        self.folders = [place / ("both" if shared else host) for host in HOSTS]
 
     def start(self, *, resume: bool = False) -> list[subprocess.Popen[str]]:
         """On both hosts."""
@@ -210,16 +221,30 @@ DISTURBANCES: dict[str, Callable[[list[subprocess.Popen[str]]], None]] = {
 }
 
 
+def disturbed(
+    recipe: Path, place: Path, name: str, torchrun: list[str] | None, minutes: float, expected: bytes
+) -> list[str]:
+    """Disturb a run, let it go on, and compare: a row of the table."""
+    run = Run(recipe, place / name.replace(" ", "-"), torchrun)
+    seconds, problem = run.disturb(DISTURBANCES[name], 60 * minutes)
+    set_cable("up")
+    same = run.finish(resume=True) == expected
+    row = [name, f"{seconds:.0f} s", problem or "one line each", AS_EXPECTED[same]]
+    print(*row, sep=": ", file=sys.stderr, flush=True)
+    return row
+
+
 def main() -> None:
     """Finish, disturb, resume, compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--timeout", type=float, default=0.5, help="train.timeout, in minutes")
     parser.add_argument("--torchrun", action="store_true", help="start the hosts by torchrun --nnodes 2")
+    parser.add_argument("--restart", action="store_true", help="only lose a process, and leave the rest to torchrun")
     asked = parser.parse_args()
     minutes, torchrun = asked.timeout, STATIC if asked.torchrun else None
     if sys.platform != "linux" or os.geteuid() != 0 or shutil.which("ip") is None:
         sys.exit("two hosts on one machine need Linux, root and the command ip (iproute2)")
-    rows, failed = [], False
+    rows: list[list[str]] = []
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         recipe = place / "recipe.yaml"
@@ -229,28 +254,19 @@ def main() -> None:
         expected = (place / "local" / "model" / "model.safetensors").read_bytes()
         try:
             with two_hosts():
-                same = Run(recipe, place / "whole", torchrun).finish() == expected
-                rows.append(["nothing happens", "-", "-", "as on one machine" if same else "DIFFERS"])
-                failed |= not same
-                for name, how in DISTURBANCES.items():
-                    run = Run(recipe, place / name.replace(" ", "-"), torchrun)
-                    seconds, problem = run.disturb(how, 60 * minutes)
-                    set_cable("up")
-                    same = run.finish(resume=True) == expected
-                    told = problem or "one line each"
-                    rows.append([name, f"{seconds:.0f} s", told, "as on one machine" if same else "DIFFERS"])
-                    print(*rows[-1], sep=": ", file=sys.stderr, flush=True)
-                    failed |= bool(problem) or not same
-                if asked.torchrun:
-                    same = Run(recipe, place / "elastic", ELASTIC).lose_a_process() == expected
+                if not asked.restart:
+                    same = Run(recipe, place / "whole", torchrun).finish() == expected
+                    rows.append(["nothing happens", "-", "-", AS_EXPECTED[same]])
+                    rows += [disturbed(recipe, place, name, torchrun, minutes, expected) for name in DISTURBANCES]
+                if asked.torchrun or asked.restart:
+                    same = Run(recipe, place / "elastic", ELASTIC, shared=True).lose_a_process() == expected
                     name = "a process on the second host is killed, --max-restarts 2"
-                    rows.append([name, "-", "it goes on by itself", "as on one machine" if same else "DIFFERS"])
-                    failed |= not same
+                    rows.append([name, "-", "it goes on by itself", AS_EXPECTED[same]])
         except subprocess.CalledProcessError as error:
             sys.exit(f"network namespaces are not possible here: {error.stderr.strip()}")
     print(text_table(rows, "<", head=["what happens", "all ended after", "what they said", "result after resuming"]))
     print(f"train.timeout {60 * minutes:.0f} s")
-    sys.exit(failed)
+    sys.exit(any(row[2] not in FINE or row[3] != AS_EXPECTED[True] for row in rows))
 
 
 if __name__ == "__main__":

@@ -96,12 +96,12 @@ def bench_data(epochs: int, images: int) -> None:
           f"{100 * share:.2f} % of an epoch (goal 5 %)", flush=True)  # fmt: skip
 
 
-def bench_run(images: int, epochs: int) -> float:
+def bench_run(images: int, epochs: int, gates: str = "keep") -> float:
     """Both runs take turns epoch by epoch would be fairer still; they run one after the other, dense first and last."""
     running.open_data = lambda recipe, fabric: open_made_up(images)  # type: ignore[assignment]
     base = {"model": {"name": "resnet20"}, "data": {"name": "cifar10", "root": "unused", "batch_size": BATCH},
             "optimizer": {"lr": 0.1}, "output": {"latency": False}}  # fmt: skip
-    shrink = {"budget": {"madds": 0.43, "convention": "paper"}, "compact_every": 1, "strength": 2.0}
+    shrink = {"budget": {"madds": 0.43, "convention": "paper"}, "compact_every": 1, "strength": 2.0, "gates": gates}
     third = epochs // 3
     kinds = {
         "dense": base | {"epochs": {"dense": epochs}},

@@ -11,18 +11,20 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-from benchmarks.performance import growth, others, steps
+from benchmarks.performance import growth, others, profile, steps, surgery
 from benchmarks.performance.page import write_page
 from benchmarks.performance.rows import Effort, Row, keep, show
 from pcshrink.common.allocator import keep_freed_memory
 
 PARTS: dict[str, Callable[[Effort], Iterable[Row]]] = {
     "step": steps.measure_steps,
+    "profile": profile.measure_profile,
     "compiled": steps.measure_compiled,
     "compact": steps.measure_compact,
     "run": others.measure_run,
     "memory": others.measure_memory,
     "start": others.measure_start,
+    "surgery": surgery.measure_surgery,
     "deployment": others.measure_deployment,
     "growth": growth.measure_growth,
 }
@@ -34,7 +36,7 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(PARTS), help="parts, separated by commas")
     parser.add_argument("--seconds", type=float, default=1.0, help="about how long to measure each contestant")
     parser.add_argument("--rounds", type=int, default=9, help="measure so many rounds however long they take")
-    parser.add_argument("--match", default="", help="of training steps, only rows that contain this")
+    parser.add_argument("--match", default="", help="of steps, deployed and cut networks, only those that contain this")
     words = parser.parse_args()
     torch.set_num_threads(1)
     keep_freed_memory()  # as the trainer does

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import gc
+import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +25,7 @@ from pcshrink.report.draw import Axis, colour, standalone
 FIGURE = Path(__file__).parents[2] / "docs" / "figures" / "growth.svg"
 DEPTHS = (18, 34, 50, 101, 152)
 WIDTHS = (32, 64, 128)  # of the inner layers of ResNet-50's first blocks
+REPEATS = 3
 WORK = ("attach", "step", "compact", "save", "load")
 Costs = dict[str, float]
 Points = list[tuple[float, Costs]]  # size -> cost
@@ -43,26 +47,33 @@ def of_width(width: int) -> tuple[float, Costs]:
 
 def cost(model: nn.Module, builder: str | None) -> Costs:
     """CPU seconds of each kind of work."""
-    example, spent = torch.randn(2, 3, 32, 32), {}
-
-    def timed(work: str, call: Callable[[], object]) -> object:
-        began = time.process_time()
-        result = call()
-        spent[work] = time.process_time() - began
-        return result
-
-    timed("attach", lambda: pcs.attach_(model, example))
+    example = torch.randn(2, 3, 32, 32)
     shrinker = pcs.attach_(model, example, pcs.ShrinkConfig(prove=False))
-    step = step_of(model, example, MODES[0], shrinker)
-    step()
-    timed("step", step)
+    spent = {"step": timed(step_of(model, example, MODES[0], shrinker))}
     plan = shrinker.plan({g.name: torch.arange(g.channels) % 2 == 0 for g in shrinker.groups})
-    small = timed("compact", lambda: pcs.compact(model.eval(), plan, example))
-    if builder is not None and isinstance(small, nn.Module):
+    model.eval()
+    spent["compact"] = timed(lambda: pcs.compact(model, plan, example))
+    small = pcs.compact(model, plan, example)
+    if builder is not None:
         with tempfile.TemporaryDirectory() as folder:
-            timed("save", lambda: save(Path(folder) / "net", small, plan, builder))
-            timed("load", lambda: load(Path(folder) / "net"))
-    return spent
+            place = Path(folder) / "net"
+            spent["save"] = timed(lambda: save(place, small, plan, builder))
+            spent["load"] = timed(lambda: load(place))
+    pcs.detach_(model)
+    copies = [copy.deepcopy(model) for _ in range(REPEATS + 1)]
+    return {"attach": timed(lambda: pcs.attach_(copies.pop(), example))} | spent
+
+
+def timed(call: Callable[[], object]) -> float:
+    """The median of some calls after a first one, in CPU seconds."""
+    call()
+    taken = []
+    for _ in range(REPEATS):
+        gc.collect()
+        began = time.process_time()
+        call()
+        taken.append(time.process_time() - began)
+    return statistics.median(taken)
 
 
 def measure_growth(effort: Effort) -> Iterator[Row]:

@@ -9,11 +9,13 @@ from benchmarks.performance.rows import HEAD, Row, kept
 PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
 TITLES = {
     "step": "A training step",
+    "profile": "Where a gated step spends its time",
     "compiled": "A compiled training step",
     "compact": "A step of a cut network",
     "run": "A whole run",
     "memory": "Memory",
     "start": "Start",
+    "surgery": "Attaching and cutting",
     "deployment": "Deployment",
     "growth": "Growth",
 }

@@ -1,23 +1,21 @@
-"""Where the time of a gated step goes: CPU milliseconds of what gates add, ResNet-20 in bfloat16 and channels_last.
-
-python -m benchmarks.performance.profile [--steps 8]
-"""
+"""Where the time of a gated step goes: what gates take, in shares of a dense step."""
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 
-from benchmarks.performance.steps import CASES, Mode, gated_step, step_of
-from pcshrink.common.allocator import keep_freed_memory
-from pcshrink.common.tables import text_table
+from benchmarks.performance.rows import Effort, Row
+from benchmarks.performance.steps import CASES, Case, Mode, gated_step, step_of
+from pcshrink.methods import reading
 from pcshrink.methods.pcs import kernels
+from pcshrink.methods.pcs.method import PCS
 
 PARTS: tuple[tuple[Any, str, str], ...] = (
     (kernels, "generated", "generators, forward"),
@@ -25,12 +23,23 @@ PARTS: tuple[tuple[Any, str, str], ...] = (
     (kernels, "normed", "gated norms, forward"),
     (kernels, "norm_gradients", "gated norms, backward"),
     (kernels.Tap, "forward", "pooling, forward"),
+    (reading, "pool", "pooling, forward"),
     (kernels.Tap, "backward", "pooling, backward"),
+    (PCS, "loss", "penalty, forward"),
+    (PCS, "after_step", "running saliences"),
+    (torch.optim.SGD, "step", "optimizer"),
 )
+PLAIN: tuple[tuple[Any, str, str], ...] = (
+    (torch, "batch_norm", "for comparison, norms of the dense step, forward"),
+    (torch.optim.SGD, "step", "for comparison, optimizer of the dense step"),
+)
+MODE = Mode("bf16 channels_last", bf16=True, channels_last=True)
 
 
-def timed(owner: Any, name: str, spent: list[float]) -> None:
+@contextmanager
+def timed(owner: Any, name: str, spent: list[float]) -> Iterator[None]:
     """Note what every call of this function takes."""
+    original = owner.__dict__[name]
     function: Callable[..., Any] = getattr(owner, name)
 
     def measured(*args: Any, **kwargs: Any) -> Any:
@@ -39,38 +48,37 @@ def timed(owner: Any, name: str, spent: list[float]) -> None:
         spent.append(time.process_time() - began)
         return result
 
-    setattr(owner, name, staticmethod(measured) if isinstance(owner, type) else measured)
+    setattr(owner, name, staticmethod(measured) if isinstance(original, staticmethod) else measured)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
 
 
-def main() -> None:
-    """Take steps, and print the median of each part over them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=8)
-    count = parser.parse_args().steps
-    torch.set_num_threads(1)
-    keep_freed_memory()
-    case, mode = CASES[0], Mode("bf16 channels_last", bf16=True, channels_last=True)
+def shares_of(case: Case, rounds: int) -> dict[str, float]:
+    """Each part of a gated step over the whole dense one; both steps take turns."""
     spent: dict[str, list[float]] = defaultdict(list)
-    for owner, name, label in PARTS:
-        timed(owner, name, spent[label])
-    steps = {"dense": step_of(case.model(), case.images(case.batch), mode), "gated": gated_step(case, mode)}
-    for step in steps.values():
-        step()
-        step()
-    for calls in spent.values():
-        calls.clear()
+    steps = {"dense": step_of(case.model(), case.images(case.batch), MODE), "gated": gated_step(case, MODE)}
     whole: dict[str, list[float]] = defaultdict(list)
-    for _ in range(count):
+    for number in range(rounds + 2):
         for kind, step in steps.items():
-            began = time.process_time()
-            step()
-            whole[kind].append(time.process_time() - began)
-    rows = [[f"{kind} step", f"{1e3 * statistics.median(taken):.1f}"] for kind, taken in whole.items()]
+            with ExitStack() as stack:
+                parts = (PARTS if kind == "gated" else PLAIN) if number > 1 else ()  # after two rounds to warm up
+                for owner, name, label in parts:
+                    stack.enter_context(timed(owner, name, spent[label]))
+                began = time.process_time()
+                step()
+                whole[kind].append(time.process_time() - began)
+    dense, gated = (statistics.median(whole[kind][2:]) for kind in ("dense", "gated"))
+    shares = {"all that gates add": gated / dense - 1}
     for label, calls in spent.items():
-        each = len(calls) // count  # the same calls in every step
-        rows.append([label, f"{1e3 * sum(statistics.median(calls[i::each]) for i in range(each)):.1f}"])
-    print(text_table(rows, head=["part", "ms"]))
+        each = len(calls) // rounds  # the same calls in every step
+        shares[label] = sum(statistics.median(calls[i::each]) for i in range(each)) / dense
+    return shares
 
 
-if __name__ == "__main__":
-    main()
+def measure_profile(effort: Effort) -> Iterator[Row]:
+    """A ResNet-20 and a MobileNetV2 in bfloat16 and channels_last."""
+    for case in (CASES[0], CASES[2]):
+        for label, share in shares_of(case, effort.rounds).items():
+            yield Row("profile", f"{label} / dense step, {case.title}, {MODE.name}", None, share)

@@ -19,7 +19,7 @@ class Effort:
     Attributes:
         seconds: About how long each contestant is measured.
         rounds: At least so many rounds, however long they take; 8 give a 99 % interval.
-        match: Of training steps, measure only those whose row contains this.
+        match: Of training steps, deployed and cut networks, measure only those whose row contains this.
     """
 
     seconds: float

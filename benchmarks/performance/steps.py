@@ -13,6 +13,7 @@ from torch import nn
 
 import pcshrink as pcs
 from benchmarks.latency import plan_at
+from benchmarks.performance.bounds import measure_convolutions, measure_kinds
 from benchmarks.performance.rows import Effort, Row
 from pcshrink.measure.layers import layers_of
 from pcshrink.measure.timing import interleave, paired_ratio
@@ -161,3 +162,6 @@ def measure_compact(effort: Effort, share: float = 0.43) -> Iterator[Row]:
         goal = 0.6 if name.startswith("folded, align 8") else None
         work = f"compact step / dense step, {case.title}, {mode.name}, {name}"
         yield Row.of("compact", work, goal, paired_ratio(times[name], times["dense"]))
+    first = next(iter(small))
+    yield from measure_kinds(calls["dense"], calls[first], first.rpartition(", ")[0])
+    yield from measure_convolutions(effort)

@@ -16,6 +16,7 @@ from pcshrink.export.agree import Batch, ExportReport, agree, prepare
 from pcshrink.export.registry import ExportFormat
 from pcshrink.graph.exporters import FOR_DEPLOYMENT, write_onnx
 from pcshrink.graph.model import unwrap
+from pcshrink.runtime.onnx_layout import keep_layout
 from pcshrink.runtime.onnxruntime import onnx_runner, onnx_session
 from pcshrink.runtime.optional import require
 
@@ -54,6 +55,7 @@ def export_onnx(
     ready, example, norm_error = prepare(base, example_input, batch)
 
     def judge(file: Path) -> tuple[int, float, float]:
+        keep_layout(file)
         _forget_sources(file)
         if preprocessing is not None:
             _describe(file, preprocessing)

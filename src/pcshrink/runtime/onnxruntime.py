@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from pcshrink.common.scratch import scratch_folder
 from pcshrink.graph.exporters import FOR_MEASURING, write_onnx
 from pcshrink.graph.model import tensors
+from pcshrink.runtime.onnx_layout import keep_layout
 from pcshrink.runtime.optional import require
 from pcshrink.runtime.registry import Call, Runtime
 
@@ -46,10 +47,15 @@ def prepare_onnxruntime(model: nn.Module, example_input: object, threads: int) -
     with scratch_folder() as folder:
         path = folder / "model.onnx"
         _, session = write_onnx(
-            model, example_input, path, exporters=FOR_MEASURING, use=lambda file: onnx_session(file, threads)
+            model, example_input, path, exporters=FOR_MEASURING, use=lambda file: _session_of_export(file, threads)
         )
     feed = dict(zip([entry.name for entry in session.get_inputs()], arrays, strict=False))
     return lambda: session.run(None, feed)
+
+
+def _session_of_export(file: Path, threads: int) -> Any:
+    keep_layout(file)
+    return onnx_session(file, threads)
 
 
 def _check_onnxruntime() -> None:

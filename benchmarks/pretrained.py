@@ -3,6 +3,7 @@
 ImageNet, 1,000 images without labels:
 python -m benchmarks.pretrained check  --images DIR [--val DIR]                the files are those of the lists
 python -m benchmarks.pretrained shrink --images DIR --weights FILE --runs DIR  shrink to 0.8, 0.9 and 0.7 of the latency
+python -m benchmarks.pretrained storage --val DIR --weights FILE               the dense network, images stored anew
 
 CIFAR-10 at 64 pixels:
 python -m benchmarks.pretrained finetune --cifar DIR --weights FILE --runs DIR  the dense network
@@ -24,6 +25,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.pretrained_cifar10 import finetune, half_table, halve
+from benchmarks.pretrained_storage import examine
 from pcshrink.artifact import load
 from pcshrink.data import DataConfig, load_dataset
 from pcshrink.export import export_onnx
@@ -121,7 +123,7 @@ def write(name: str, content: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("check", "shrink", "finetune", "halve", "table"))
+    parser.add_argument("what", choices=("check", "shrink", "storage", "finetune", "halve", "table"))
     for name in ("images", "val", "weights", "runs", "cifar"):
         parser.add_argument(f"--{name}", type=Path)
     parser.add_argument("--share", type=float, choices=SHARES, help="one run of shrink instead of all three")
@@ -134,6 +136,8 @@ def main() -> None:
                 check(folder, listed)
     elif given.what == "shrink":
         shrink(given.images, given.weights, given.runs, SHARES if given.share is None else (given.share,))
+    elif given.what == "storage":
+        print(examine(given.val, given.weights))
     elif given.what == "finetune":
         finetune(given.cifar, given.weights, given.runs)
     elif given.what == "halve":

@@ -24,8 +24,8 @@ SETTINGS = (
     "data.least_crop=0.5",
     "data.workers=0",
     "data.batch_size=128",
-    "epochs.settle=1",
-    "optimizer.lr=5e-4",
+    "epochs.settle=3",
+    "optimizer.lr=1e-3",
 )
 
 

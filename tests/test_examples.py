@@ -76,7 +76,7 @@ def test_yolo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "plots": False, "pretrained": False, "amp": False, "project": str(tmp_path), "name": "run",
     }  # fmt: skip
     data = made_up_boxes(tmp_path / "boxes")
-    small = example("yolo").main(data, tmp_path / "small.pt", epochs=1, **options)
+    small = example("yolo").main(data, tmp_path / "small.pt", epochs=1, settle=1, **options)
     dense = sum(p.numel() for p in type(small)("yolov8n.yaml").model.parameters())
     assert sum(p.numel() for p in small.model.parameters()) < 0.75 * dense
     assert not find_gates(small.model)

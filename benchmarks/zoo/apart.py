@@ -11,7 +11,7 @@ from typing import TypeVar
 
 Result = TypeVar("Result")
 
-WAITING = 20  # a busy machine gives a process at least this part of its time
+WAITING = 200  # a busy machine gives a process at least this part of its time
 
 
 class Ended(Exception):  # noqa: N818 - an outcome, not an error of the library's

@@ -16,7 +16,8 @@ from pcshrink.coupling.groups import Coupling
 from pcshrink.errors import CheckpointError, ConfigError, EmptyPlanError, PlanMismatchError, SalienceError
 from pcshrink.graph.foreign import forget_compiled
 from pcshrink.graph.model import named_tensors, unwrap
-from pcshrink.methods.base import Group, Method, Step
+from pcshrink.methods.base import Method, Step
+from pcshrink.methods.group import Group
 from pcshrink.methods.registry import method_for
 from pcshrink.surgery.cut import apply_plan, check_plan
 from pcshrink.surgery.gates import find_gates, remove_gates_

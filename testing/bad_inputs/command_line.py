@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from testing.bad_inputs.case import Case, cases, command
 
+# A training on an image folder that would begin.
+FOLDER = "train folder --set data.root={images} --set model.pretrained=false --set data.batch_size=4"
 LINES = """
 nonsense
 train
@@ -286,6 +288,35 @@ inspect resnet20 --html ""
 demo --out ""
 train digits --set epochs.shrink=nan --out {new}
 train "" --out {new}
+train digits --set model.args.in_channels=3 --out {new}
+train digits --set "model.args={{image_size: x}}" --out {new}
+train digits --set seed=99999999999999999999999 --out {new}
+train digits --out {run}
+train digits --out {saved}
+train {saved} --out {new}
+train {weights} --out {new}
+train {picture} --out {new}
+{folder} --set model.name=timm:test_vit --set "model.args={{img_size: x}}" --out {new}
+{folder} --set model.name=timm:test_vit --set "model.args={{img_size: 7}}" --out {new}
+{folder} --set model.name=timm:test_vit --set "model.args={{in_chans: 5}}" --out {new}
+{folder} --set data.image_size=[1,2,3] --out {new}
+{folder} --set data.classes=[cat] --out {new}
+train folder --set data.root={images} --set model.pretrained=false --set data.batch_size=9 --out {new}
+info {onnx}
+eval {weights}
+bench {onnx}
+bench {saved} {larger}
+predict {weights} {picture}
+inspect {saved}
+inspect timm:
+inspect :resnet20
+inspect resnet20 --input 3,32,-1
+inspect resnet20 --input 3,9999999,9999999
+export {saved} --batch 1.5
+export {saved} --batch 99999999999
+export {saved} --out model.txt
+export {saved} --format pt2 --out model.onnx
+export {saved} --out /proc/x.onnx
 --nope
 """.strip().splitlines()
 
@@ -294,4 +325,4 @@ def command_line() -> list[Case]:
     """Every line as a case."""
     import shlex
 
-    return cases("command line", [(line, command(*shlex.split(line))) for line in LINES])
+    return cases("command line", [(line, command(*shlex.split(line.replace("{folder}", FOLDER)))) for line in LINES])

@@ -36,7 +36,7 @@ class Place:
             "saved": str(self.saved), "images": str(self.images), "new": str(self.fresh() / "out"),
             "onnx": str(self.onnx), "bare": str(self.bare), "file": str(self.text), "picture": str(self.picture),
             "empty": str(self.fresh()), "flat": str(self.images / "train"), "run": str(self.run),
-            "weights": str(self.weights),
+            "weights": str(self.weights), "larger": str(self.larger),
         }  # fmt: skip
 
     @property
@@ -66,6 +66,11 @@ class Place:
             self.fresh() / "saved", small, self.plan, "pcshrink:digitsnet",
             builder_args={"widths": [4, 4, 8]}, preprocessing=SEEN,
         )  # fmt: skip
+
+    @functools.cached_property
+    def larger(self) -> Path:
+        """For larger images."""
+        return pcs.save(self.fresh() / "larger", self.net(), None, input_shape=(1, 16, 16))
 
     @functools.cached_property
     def bare(self) -> Path:

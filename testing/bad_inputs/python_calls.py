@@ -42,6 +42,12 @@ def _scripted(place: Place) -> nn.Module:
     return torch.jit.trace(place.net().eval(), place.example)
 
 
+def _silent(place: Place) -> nn.Module:
+    model = place.net()
+    model.register_forward_hook(lambda module, given, result: 3)
+    return model
+
+
 def _offline(place: Place) -> None:
     nowhere = "http://127.0.0.1:9"
     settings = {"TORCH_HOME": str(place.fresh()), "https_proxy": nowhere, "HTTPS_PROXY": nowhere}
@@ -92,6 +98,13 @@ def python_calls() -> list[Case]:
 _SINGLE: list[Any] = [
     ("attach_ with swapped arguments", lambda p: pcs.attach_(p.example, p.net())),
     ("attach_ with a dict of settings", lambda p: pcs.attach_(p.net(), p.example, {"ratio": 0.5})),
+    ("attach_ with an empty batch", lambda p: pcs.attach_(p.net(), p.example[:0])),
+    ("attach_ to a model that returns nothing", lambda p: pcs.attach_(_silent(p), p.example)),
+    ("compact with an empty batch", lambda p: pcs.compact(p.attached.model, p.plan, p.example[:0])),
+    ("verify with an empty batch", lambda p: pcs.verify(p.net(), create("digitsnet", widths=[4, 4, 8]), p.example[:0])),
+    ("export of an empty batch", lambda p: pcs.export_onnx(p.net(), p.example[:0], p.fresh() / "m.onnx")),
+    ("profile of an empty batch", lambda p: pcs.profile(p.net(), p.example[:0])),
+    ("latency of an empty batch", lambda p: pcs.latency(p.net(), p.example[:0])),
     ("attach_ to a scripted model", lambda p: pcs.attach_(_scripted(p), p.example)),
     ("attach_ to nothing that shrinks", lambda p: pcs.attach_(nn.Flatten(), p.example)),
     ("aim at nothing", lambda p: p.shrinker().aim({"nope": 3})),

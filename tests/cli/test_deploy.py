@@ -57,6 +57,14 @@ def test_bench(saved: Path) -> None:
     assert found[0]["dense"]["ratio"]["value"] == 1.0
 
 
+def test_networks_for_different_inputs_are_not_timed_at_the_size_of_the_first(saved: Path, tmp_path: Path) -> None:
+    pcs.save(tmp_path / "larger", create("pcshrink:digitsnet"), None, "pcshrink:digitsnet", input_shape=(1, 12, 12))
+    words = ("bench", saved / "folded", tmp_path / "larger", "--seconds", 0.02, "--runtime", "eager")
+    with pytest.raises(ShrinkError, match=r"folded 1 x 8 x 8, .*larger 1 x 12 x 12\); pass --input"):
+        run(*words)
+    assert "larger" in run(*words, "--input", "1,8,8")
+
+
 def test_the_network_can_be_named(saved: Path) -> None:
     text = run("bench", saved / "bare", "--model", "digitsnet", "--input", "1,8,8", "--seconds", 0.02)
     assert "bare" in text

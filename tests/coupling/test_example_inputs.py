@@ -144,3 +144,15 @@ def test_an_empty_list_is_an_error() -> None:
 def test_an_example_that_does_not_run_is_named() -> None:
     with pytest.raises(TraceError, match=r"float32\(2, 5, 8, 8\)"):
         pcs.attach_(net(), [image(12), torch.zeros(2, 5, 8, 8)])
+
+
+def test_an_example_without_values_proves_nothing() -> None:
+    with pytest.raises(TraceError, match=r"float32\(0, 3, 16, 16\) holds no values; pass at least one sample"):
+        pcs.attach_(net(), image(16, batch=0))
+
+
+def test_a_model_that_returns_no_tensor_is_refused_by_that_reason() -> None:
+    model = net()
+    model.register_forward_hook(lambda module, given, result: float(result.sum()))
+    with pytest.raises(TraceError, match=r"the model returns no tensor on .*, so nothing can be proven"):
+        pcs.attach_(model, image(12))

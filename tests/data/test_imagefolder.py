@@ -235,6 +235,7 @@ class TestLayouts:
         assert found.smallest == (30, 24)
         assert [Path(each.path).name for each in found.broken] == ["broken.png"]
         assert not found.sound
+        assert found.notes[-1] == "a batch has 128 images by default; set data.batch_size to 12 or less"
         # The pictures of this test repeat themselves.
         assert str(root / "val" / "dog" / "copy.png") in found.shared
 

@@ -71,6 +71,22 @@ class TestUsual:
         assert usual_preprocessing("torchvision:resnet50").resize == 232
         assert usual_preprocessing("torchvision:inception_v3").input_size == (3, 299, 299)
 
+    def test_what_the_network_is_made_with_counts(self) -> None:
+        pytest.importorskip("timm")
+        vit = usual_preprocessing("timm:test_vit", {"img_size": 64, "num_classes": 3})
+        assert (vit.input_size, vit.resize, vit.mean, vit.interpolation) == (
+            (3, 64, 64),
+            67,
+            (0.5, 0.5, 0.5),
+            "bicubic",
+        )
+        grey = usual_preprocessing("torchvision:resnet18", {"in_chans": 1})
+        assert (grey.input_size, grey.mean, grey.std, grey.resize) == ((1, 224, 224), (0.449,), (0.226,), 256)
+        colour = usual_preprocessing("digitsnet", {"in_channels": 3})
+        assert (colour.input_size, colour.mean) == ((3, 16, 16), IMAGENET.mean)
+        assert usual_preprocessing("resnet20", {"image_size": (12, 20)}).input_size == (3, 12, 20)
+        assert usual_preprocessing("resnet20", {"image_size": None}).input_size == (3, 32, 32)
+
     def test_networks_of_this_package(self) -> None:
         assert usual_preprocessing("resnet20").input_size == (3, 32, 32)
         assert usual_preprocessing("digitsnet").mean == (0.449,)
@@ -149,6 +165,17 @@ class TestSaved:
             chosen = pcs.load(saved)(read_images(files, SEEN)).argmax(1)
         wrong = (chosen != torch.arange(3).repeat_interleave(4)).float().mean()
         assert score["error"] == pytest.approx(100 * float(wrong))
+        assert "note" not in score
+
+    def test_a_plain_folder_may_hold_training_images(self, saved: Path, tmp_path: Path) -> None:
+        root = pictures(tmp_path / "images")
+        (root / "val").rename(tmp_path / "mine")
+        assert (
+            "mine has no val part, so all of its images count"
+            in evaluate_saved(saved, "folder", tmp_path / "mine")["note"]
+        )
+        (tmp_path / "mine").rename(tmp_path / "test")
+        assert "note" not in evaluate_saved(saved, "folder", tmp_path / "test")
 
     def test_folders_are_matched_by_name(self, saved: Path, tmp_path: Path) -> None:
         root = pictures(tmp_path / "images")
@@ -199,7 +226,7 @@ def test_a_copied_artifact_repeats_the_error_of_its_run(tmp_path: Path) -> None:
     root = pictures(tmp_path / "images", count=12)
     recipe = check_recipe({
         "model": {"name": "resnet20", "args": {"image_size": 16}},
-        "data": {"name": "folder", "root": str(root), "batch_size": 12, "image_size": 16, "workers": 0},
+        "data": {"name": "folder", "root": str(root), "batch_size": 12, "workers": 0},
         "epochs": {"dense": 1}, "output": {"latency": False}, "train": {"threads": 1},
     })  # fmt: skip
     result = train(recipe, tmp_path / "run", quiet=True)

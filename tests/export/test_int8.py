@@ -69,8 +69,20 @@ def test_command(network, tmp_path):
         noise = np.random.default_rng(number).integers(0, 256, (20, 20, 3), dtype=np.uint8)
         Image.fromarray(noise).save(tmp_path / "images" / f"{number}.png")
     words = ["export", str(tmp_path / "model"), "--int8"]
+    said = CliRunner().invoke(app, [*words, "--images", str(tmp_path / "none")])
+    assert isinstance(said.exception, DataError)
+    assert not list(tmp_path.rglob("*.onnx"))  # found out before anything was written
     said = CliRunner().invoke(app, [*words, "--images", str(tmp_path / "images")])
     assert said.exit_code == 0, said.output
     assert (tmp_path / "model" / "model.int8.onnx").is_file()
     assert "of 2 held-out images" in said.output
     assert "--images DIR" in str(CliRunner().invoke(app, words).exception)
+
+
+def test_nothing_is_written_without_images(network, tmp_path):
+    """The float file is not left behind where the 8-bit one cannot be made."""
+    pcs.save(tmp_path / "model", network, None, "pcshrink:resnet20", input_shape=(3, 16, 16), preprocessing=SEEN)
+    words = ["export", str(tmp_path / "model"), "--int8", "--images", str(tmp_path / "nowhere")]
+    said = CliRunner().invoke(app, words)
+    assert "does not exist" in str(said.exception)
+    assert not list((tmp_path / "model").glob("*.onnx"))

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import pcshrink as pcs
+from pcshrink.artifact import read
 from pcshrink.common.preprocessing import Preprocessing
 from pcshrink.errors import CheckpointError, ConfigError, SalienceError
 from pcshrink.models import build, create, usual_preprocessing
@@ -36,7 +37,11 @@ class TestHub:
         assert hub is not None
         torch.manual_seed(0)
         seen = Preprocessing(input_size=(1, 16, 16), mean=(0.5,), std=(0.5,))
-        metrics = {"dense": {"error": 2.0, "params": 200}, "compact": {"error": 2.5, "params": 100}}
+        where = {"latency_runtime": "eager", "latency_batch": 1, "latency_threads": 1}
+        metrics = {
+            "dense": {"error": 2.0, "params": 200, "latency_ms": 3.0, **where},
+            "compact": {"error": 2.5, "params": 100, "latency_ms": 1.5, **where},
+        }
         pcs.save(
             tmp_path / "run", build("digitsnet"), None, "pcshrink:digitsnet", input_shape=(1, 16, 16),
             metrics=metrics, preprocessing=seen,
@@ -54,16 +59,20 @@ class TestHub:
         assert not [text for text in texts if str(tmp_path) in text], "a path of this machine"
         card = (tmp_path / "copy" / "README.md").read_text()
         assert "| error | 2.00 % | 2.50 % |" in card
+        assert "| latency (eager, batch 1, 1 thread) | 3.00 ms | 1.50 ms |" in card
+        assert "stretched to this size" in card
+        assert 'from_pretrained("this/repository")' in card
         assert "library_name: pcshrink" in card
 
     def test_a_file_beside_the_network_cannot_say_that_code_is_trusted(self, tmp_path):
         pytest.importorskip("huggingface_hub")
-        from pcshrink.integrations.hub import HubNetwork
+        from pcshrink.integrations.hub import HubNetwork, model_card
 
         pcs.save(tmp_path, build("digitsnet"), None, "pcshrink.models:build", builder_args={"name": "digitsnet"})
         (tmp_path / "config.json").write_text(json.dumps({"trust_builder": True, "folder": str(tmp_path)}))
         with pytest.raises(CheckpointError, match=r"wants to run 'pcshrink\.models:build'"):
             HubNetwork.from_pretrained(str(tmp_path))
+        assert "trust_builder=True" in model_card(read(tmp_path)), "the card says what it takes"
 
     def test_a_folder_of_something_else(self, tmp_path):
         pytest.importorskip("huggingface_hub")

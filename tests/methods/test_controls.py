@@ -18,6 +18,7 @@ from pcshrink.models import create
 from pcshrink.train.callbacks import Callback
 from pcshrink.train.loop import Loop
 from pcshrink.train.run import train
+from testing.made_runs import made_run
 from testing.training import CopyAt, model_bytes, tiny, train_with_stops
 
 EXAMPLE = torch.randn(2, 1, 16, 16)
@@ -123,7 +124,8 @@ def test_scratch_starts_from_nothing(tmp_path: Path) -> None:
     for name, seed, draw in changes:
         watch = AtFirstPush()
         shrink = {"method": "scratch", "ratio": 0.5, "draw": draw}
-        recipe = tiny(shrink=shrink, epochs={**EPOCHS, "shrink": 1}, seed=seed, train={"ema": 0.99}, distill=None)
+        epochs = {"dense": 1, "warmup": 1, "shrink": 1}
+        recipe = tiny(shrink=shrink, epochs=epochs, seed=seed, train={"ema": 0.99}, distill=None)
         train(recipe, tmp_path / name, quiet=True, callbacks=[watch])
         seen.append(watch)
     first, other_seed, other_draw = (watch.weights for watch in seen)
@@ -195,8 +197,6 @@ def test_widths_of_something_that_has_none(tmp_path: Path) -> None:
     shrink = {"method": "random", "like": str(plain.folder)}
     with pytest.raises(ConfigError, match=r"shrink\.like: .*plain holds a network that was never cut"):
         train(tiny(shrink=shrink, epochs=EPOCHS), tmp_path / "random", quiet=True)
-    other = {"method": "random", "ratio": 0.5}
-    net = {"name": "resnet20", "args": {"in_channels": 1, "image_size": 16}}
-    cut = train(tiny(model=net, shrink=other, distill=None, epochs={"shrink": 1}), tmp_path / "cut", quiet=True)
+    other = made_run(tmp_path / "other", name="resnet20", shape=(3, 32, 32))
     with pytest.raises(ConfigError, match=r"no group is called 'layer1\.1\.conv1'"):
-        train(tiny(shrink={**shrink, "like": str(cut.folder)}, epochs=EPOCHS), tmp_path / "again", quiet=True)
+        train(tiny(shrink={**shrink, "like": str(other)}, epochs=EPOCHS), tmp_path / "again", quiet=True)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,8 +17,6 @@ import pcshrink as pcs
 from pcshrink.config import MethodConfig
 from pcshrink.errors import ConfigError
 from pcshrink.methods.base import Method, Step
-from pcshrink.methods.pcs.config import ShrinkConfig
-from pcshrink.methods.pcs.gate import SalienceGate
 from pcshrink.methods.registry import BUILT_IN, method_class, method_names, register
 from pcshrink.surgery.gate import Axes, Gate, GateSpec, Role
 from pcshrink.surgery.gates import find_gates
@@ -27,10 +24,6 @@ from pcshrink.train.again import evaluate_saved
 from pcshrink.train.recipe.read import load_recipe
 from pcshrink.train.run import train
 from testing.training import tiny
-
-PACKAGE = Path(__file__).resolve().parents[2] / "src" / "pcshrink"
-SOURCES = sorted(PACKAGE.rglob("*.py"))
-
 
 # A method of the smallest kind: settings without a field of their own, gates that are plain masks, one hook.
 
@@ -272,87 +265,3 @@ def test_built_in_methods_describe_themselves(name: str) -> None:
     assert method.summary().endswith(".")
     assert method.reference
     assert method.Config.from_dict(method.Config().to_dict()) == method.Config()
-
-
-# Who may know what: read off the source itself.
-
-FIELDS = {part for leaf in SalienceGate.AXES.keys() - Gate.AXES.keys() for part in leaf.split(".")}
-SWITCHES = set(SalienceGate.SWITCHES) - set(Gate.SWITCHES)
-SETTINGS = {field.name for field in fields(ShrinkConfig)} - {field.name for field in fields(MethodConfig)}
-# Words that say something else elsewhere: of any layer, any optimizer, any cost.
-PLAIN = {"weight", "bias", "lr", "momentum", "optimizer", "price"}
-OWN_WORDS = ({"lam_base"} | FIELDS | SWITCHES | SETTINGS) - PLAIN
-# A network may call its layers so, and random numbers come from generators. The tables of the paper are named after
-# its settings, and children run. A run's history may hold a figure called lambda.
-FINE = {
-    "models": {"fc1", "fc2"},
-    "data": {"generator"},
-    "sweep": {"generator", "running", "alpha", "reduction"},
-    "train": {"lam"},
-}
-BUILDING_ON_PCS = {"methods/truncation.py", "methods/lasso.py"}
-# The public name, the default of attach_ and of `inspect`.
-NAMING_THE_DEFAULT = {"__init__.py", "shrinker.py", "report/inspect.py"}
-
-
-def relative(path: Path) -> str:
-    return path.relative_to(PACKAGE).as_posix()
-
-
-def imports(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """Modules with the names taken from them."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, []) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert not node.level, "imports are absolute"
-            yield node.module or "", [alias.name for alias in node.names]
-
-
-@pytest.mark.parametrize("path", SOURCES, ids=relative)
-def test_nobody_else_imports_from_the_paper_s_method(path: Path) -> None:
-    name = relative(path)
-    if name.startswith("methods/pcs/") or name in BUILDING_ON_PCS:
-        return
-    taken = [(m, n) for m, names in imports(path) for n in (names or [""]) if f"{m}.{n}".startswith(INSIDE)]
-    allowed = [("pcshrink.methods.pcs.config", "ShrinkConfig")] if name in NAMING_THE_DEFAULT else []
-    assert [entry for entry in taken if entry not in allowed] == []
-
-
-INSIDE = ("pcshrink.methods.pcs", "pcshrink.methods.truncation", "pcshrink.methods.lasso")
-
-
-def docstrings(tree: ast.AST) -> set[int]:
-    holders = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    bodies = [node.body for node in ast.walk(tree) if isinstance(node, holders)]
-    return {id(body[0].value) for body in bodies if body and isinstance(body[0], ast.Expr)}
-
-
-def words(tree: ast.AST) -> Iterator[str]:
-    """Attributes, fields, arguments, functions, and names of tensors in texts; not local variables or prose."""
-    prose = docstrings(tree)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute):
-            yield node.attr
-        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
-            yield node.name
-        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            yield node.target.id
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
-            yield from node.value.split(".") if " " not in node.value else ()
-
-
-@pytest.mark.parametrize("path", SOURCES, ids=relative)
-def test_nobody_else_names_what_is_inside_the_paper_s_method(path: Path) -> None:
-    folder = relative(path).partition("/")[0]
-    if folder == "methods":
-        return
-    found = set(words(ast.parse(path.read_text(encoding="utf-8")))) & OWN_WORDS
-    fine = FINE.get(folder, set())
-    assert found - fine == set()
-
-
-def test_the_reading_itself() -> None:
-    code = 'def f(gate):\n    """gate.running"""\n    gate.running = x["a.generator.fc1"]\n    blend: int = 0\n'
-    assert set(words(ast.parse(code))) & OWN_WORDS == {"running", "generator", "fc1", "blend"}
-    assert not set(words(ast.parse('"""running"""\nrunning = 1\nprint("a running salience")'))) & OWN_WORDS

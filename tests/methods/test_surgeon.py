@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ import pcshrink as pcs
 from pcshrink.errors import ConfigError
 from pcshrink.methods.refit import Readings, View, eliminate
 from pcshrink.methods.surgeon import SurgeonConfig
-from testing.methods import check_short_run
+from pcshrink.train.run import train
+from testing.methods import STEPS, check_short_run, short_recipe
 
 
 def _watched(layer: nn.Module, x: Tensor) -> Readings:
@@ -135,3 +137,18 @@ def test_nothing_to_refit() -> None:
 def test_short_run(tmp_path: Path) -> None:
     """It learns, meets its budget, comes back from its files, and resumes bit by bit."""
     check_short_run(tmp_path, "surgeon")
+
+
+def test_enough_images(tmp_path: Path) -> None:
+    """It looks at as many images as it was asked to, and the rest of its phase takes no steps."""
+    train(short_recipe("surgeon", most_images=100), tmp_path, quiet=True)
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    steps = [row["step"] for row in rows if row.get("phase") in ("dense", "shrink", "settle")]
+    looked = 2 * STEPS + 2  # two batches of 64
+    assert steps == [STEPS, 2 * STEPS, looked, looked, looked, looked + STEPS, looked + 2 * STEPS]
+
+
+def test_number_of_images_is_checked() -> None:
+    """No images are not enough."""
+    with pytest.raises(ConfigError, match="most_images must be a whole number of at least 1"):
+        SurgeonConfig(most_images=0)

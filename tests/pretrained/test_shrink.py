@@ -68,6 +68,25 @@ def test_a_whole_run_without_labels(weights, tmp_path, monkeypatch):
     assert 0 < kept["latency_low"] <= kept["latency"] <= kept["latency_high"]
 
 
+def test_a_classifier_of_transformers(tmp_path, monkeypatch, capsys):
+    """Naming it is enough: the file that is written needs no trust in the run that wrote it."""
+    transformers = pytest.importorskip("transformers")
+    timing = import_module(TIMING)
+    monkeypatch.setattr(timing, "interleave", short_timings(timing.interleave))
+    config = transformers.ResNetConfig(
+        embedding_size=32, hidden_sizes=[32, 32], depths=[1, 1], layer_type="basic", num_labels=3
+    )
+    transformers.ResNetForImageClassification(config).save_pretrained(tmp_path / "theirs")
+    pictures(tmp_path / "images", 40)
+    capsys.readouterr()
+    request = request_for(tmp_path / "images", None, tmp_path / "out", settings=(*QUICK, "data.image_size=32"))
+    request = replace(request, model=f"transformers:{tmp_path / 'theirs'}")
+    prepared = prepare(request, request.goal)
+    shrunk = run_one(prepared, request.out, resume=False, trust=False, quiet=True)
+    assert shrunk.madds <= 0.61
+    assert "Loading weights" not in capsys.readouterr().err
+
+
 def test_the_dry_run_trains_nothing(weights, tmp_path):
     for name in ("a", "b", "c"):
         pictures(tmp_path / "images" / name, 12)
@@ -96,8 +115,8 @@ def test_settings_decide_what_is_timed_and_told(weights, tmp_path):
 @pytest.mark.parametrize(
     ("classes", "count", "words"),
     [
-        (("cat",), 12, "one class"),
-        (("a", "b"), 6, "the images have 2 classes and the network 3"),
+        (("cat",), 12, "all images are of one class, 'cat'.*--no-labels"),
+        (("a", "b"), 6, "the images have 2 classes and the network 3.*--no-labels"),
         (("a", "b", "c"), 1, "too few to hold any out"),
     ],
 )
@@ -107,6 +126,16 @@ def test_labels_that_cannot_be(weights, tmp_path, classes, count, words):
     request = request_for(tmp_path / "images", weights, tmp_path / "out")
     with pytest.raises(DataError, match=words):
         prepare(request, request.goal)
+
+
+def test_fewer_images_than_classes(weights, tmp_path):
+    """Without labels that is no error, but it is said."""
+    pictures(tmp_path / "images", 3)
+    request = request_for(tmp_path / "images", weights, tmp_path / "out")
+    said = prepare(request, request.goal).text()
+    assert "note: fewer images to train on (2) than classes (3): some classes are never seen" in said
+    pictures(tmp_path / "images", 12)
+    assert "fewer images" not in prepare(request, request.goal).text()
 
 
 def test_the_number_of_classes_is_read_off_any_file(weights, tmp_path):

@@ -22,6 +22,7 @@ import pytest
 import yaml
 
 from pcshrink.cli.main import main
+from pcshrink.common.child import end_with_parent
 from pcshrink.methods.controls import Random, RandomConfig
 from pcshrink.methods.registry import METHODS
 from pcshrink.sweep.compare import compare
@@ -96,6 +97,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
     popen = subprocess.Popen
 
     def noting(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        assert options["preexec_fn"] is end_with_parent  # killed, it takes its children along
         child = popen(command, **options)
         children[Path(command[command.index("--out") + 1]).name] = child
         return child

@@ -29,28 +29,30 @@ def recipe(root, **shrink):
     })  # fmt: skip
 
 
-@pytest.fixture
-def root(tmp_path):
-    folder = tmp_path / "images"
-    folder.mkdir()
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("images")
     for number in range(32):
         noise = np.random.default_rng(number).integers(0, 256, (20, 20, 3), dtype=np.uint8)
         Image.fromarray(noise).save(folder / f"{number:03}.png")
     return folder
 
 
-def test_disagreement_is_measured(root, tmp_path):
-    first = train(recipe(root, budget={"madds": 0.6}), tmp_path / "run", quiet=True)
+@pytest.fixture(scope="module")
+def first(root, tmp_path_factory):
+    return train(recipe(root, budget={"madds": 0.6}), tmp_path_factory.mktemp("first"), quiet=True)
+
+
+def test_disagreement_is_measured(first):
     assert first.measured == "disagreement"
     assert first.dense["error"] == 0
     assert "disagreement" in first.table()
-    answers = json.loads((tmp_path / "run" / FILE).read_text())
+    answers = json.loads((first.folder / FILE).read_text())
     assert (len(answers["labels"]), answers["outputs"]) == (32, 10)
 
 
-def test_widths_of_another_run_are_reached(root, tmp_path):
-    first = train(recipe(root, budget={"madds": 0.6}), tmp_path / "first", quiet=True)
-    second = train(recipe(root, like=str(tmp_path / "first")), tmp_path / "second", quiet=True)
+def test_widths_of_another_run_are_reached(first, root, tmp_path):
+    second = train(recipe(root, like=str(first.folder)), tmp_path, quiet=True)
     assert second.widths == first.widths
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,6 +25,8 @@ from pcshrink.export.registry import EXPORT_FORMATS
 from pcshrink.runtime.registry import RUNTIMES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from torch import Tensor, nn
 
     from pcshrink.common.preprocessing import Preprocessing
@@ -43,6 +46,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "pcshrink export runs/digits",
             "pcshrink export runs/digits --format openvino --batch dynamic --out digits.xml",
+            "pcshrink export runs/faster --int8 --images photos",
         ),
     )(export)
     app.command(
@@ -93,20 +97,32 @@ def export(
     folder = saved_in(folder)
     network = load_for(folder, model, trust)
     target = out or folder / f"model{chosen.suffix}"
-    more = {"preprocessing": _preprocessing(folder, shape)} if chosen.describes else {}
+    if target.suffix != chosen.suffix and ":" not in format:  # code of the user's own may write what it likes
+        message = f"--format {format} writes {chosen.suffix} files, got --out {target}"
+        raise ConfigError(message)
+    preprocessing = _preprocessing(folder, shape)
+    calibration = None if images is None else _calibration(folder, images, preprocessing, size)
+    more = {"preprocessing": preprocessing} if chosen.describes else {}
     typer.echo(str(chosen.write(network, example_for(folder, network, shape, 2), target, batch=size, **more)))
-    if int8 and images is not None:
-        _write_int8(target, images, _preprocessing(folder, shape), size)
+    if calibration is not None:
+        _write_int8(target, *calibration)
 
 
-def _write_int8(source: Path, images: Path, preprocessing: Preprocessing | None, batch: int) -> None:
+def _calibration(
+    folder: Path, images: Path, preprocessing: Preprocessing | None, batch: int
+) -> tuple[Iterator[Tensor], Iterator[Tensor]]:
+    """The images for an 8-bit file; asked for before anything is written."""
     from pcshrink.cli.calibrate import image_batches
-    from pcshrink.export.int8 import quantise_onnx
 
     if preprocessing is None:
-        message = f"the model of {source} does not say how images become its input, so --int8 cannot be calibrated"
+        message = f"the model of {folder} does not say how images become its input, so --int8 cannot be calibrated"
         raise ConfigError(message)
-    calibration, held_out = image_batches(images, preprocessing, batch)
+    return image_batches(images, preprocessing, batch)
+
+
+def _write_int8(source: Path, calibration: Iterator[Tensor], held_out: Iterator[Tensor]) -> None:
+    from pcshrink.export.int8 import quantise_onnx
+
     report = quantise_onnx(source, source.with_suffix(".int8.onnx"), calibration, held_out)
     typer.echo(str(report))
     if report.warning:
@@ -146,6 +162,8 @@ def bench(
     if len({folder.resolve() for folder in folders}) < len(folders):
         message = f"a folder is named twice: {' '.join(map(str, folders))}; it would be compared with itself"
         raise ConfigError(message)
+    if not shape:
+        _same_inputs([saved_in(folder) for folder in folders])
     networks: dict[str, nn.Module] = {}
     if dense:
         networks["dense"] = dense_of(saved_in(folders[0]), model, trust)
@@ -219,6 +237,18 @@ def example_for(folder: Path, network: nn.Module, shape: str | None, batch: int)
 
     sizes = parse_shape(shape) if shape else read(folder).input_shape or default_input(network)
     return torch.randn(batch, *sizes, generator=torch.Generator().manual_seed(0))
+
+
+def _same_inputs(folders: list[Path]) -> None:
+    """Refuse to time networks together that were saved for inputs of different sizes."""
+    from pcshrink.artifact import read
+
+    shapes = {str(folder): read(folder).input_shape for folder in folders}
+    stated = {shape for shape in shapes.values() if shape is not None}
+    if len(stated) > 1:
+        named = ", ".join(f"{name} {' x '.join(map(str, shape))}" for name, shape in shapes.items() if shape)
+        message = f"the networks take inputs of different sizes ({named}); pass --input to time all of them at one"
+        raise ConfigError(message)
 
 
 def _preprocessing(folder: Path, shape: str | None) -> Preprocessing | None:

@@ -79,6 +79,15 @@ def main() -> None:
         _fail(error, f"this command needs {error.name}; install it with {install_hint(error.name)}")
     except OSError as error:
         _fail(error, f"{error} (pcshrink --debug ... shows where)")
+    except (MemoryError, RuntimeError) as error:
+        if not _lacks_memory(error):
+            raise
+        _fail(error, f"there is not enough memory; take smaller batches or inputs ({str(error)[-200:]})")
+
+
+def _lacks_memory(error: Exception) -> bool:
+    """Torch has a class of its own for devices only; on the CPU its words tell."""
+    return isinstance(error, MemoryError) or any(text in str(error) for text in ("t allocate memory", "out of memory"))
 
 
 def _flush() -> None:

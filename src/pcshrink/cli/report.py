@@ -73,7 +73,10 @@ def evaluate(
 
 
 def inspect(
-    model: Annotated[str, typer.Argument(help="A timm, torchvision or pcshrink name, or package.module:callable.")],
+    model: Annotated[
+        str,
+        typer.Argument(help="A timm, torchvision, transformers or pcshrink name, or package.module:callable."),
+    ],
     shape: Annotated[
         str | None,
         typer.Option("--input", metavar="SIZES", help="One input sample, for example 3,224,224 (default: a guess)."),

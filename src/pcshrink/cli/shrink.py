@@ -32,7 +32,10 @@ def register(app: typer.Typer) -> None:
 
 
 def shrink(
-    model: Annotated[str, typer.Argument(help="A timm, torchvision or pcshrink name, or package.module:callable.")],
+    model: Annotated[
+        str,
+        typer.Argument(help="A timm, torchvision, transformers or pcshrink name, or package.module:callable."),
+    ],
     images: Annotated[
         Path,
         typer.Option("--images", help="Folder of images: loose, in class folders, or with train and val folders."),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pcshrink.common.progress import track
 from pcshrink.data.class_order import ClassOrder
+from pcshrink.data.config import DataConfig
 from pcshrink.data.decode import BrokenImage, Span, open_image, read_bytes, usable_cores
 from pcshrink.data.folder_scan import FolderFiles, scan_folder
 from pcshrink.data.shard_scan import looks_like_shards, scan_shards
@@ -84,7 +85,11 @@ def check_folder(root: str | Path, order: ClassOrder | None = None, *, progress:
         smallest=min((each.size for each in looked.values() if each.broken is None), key=min, default=(0, 0)),
         broken=tuple(each.broken for each in looked.values() if each.broken is not None),
         shared=tuple(path for path in files.val.paths if looked[path].digest in train_hashes),
-        notes=(*((files.note,) if files.note else ()), *count_notes(files.train.classes, train)),
+        notes=(
+            *((files.note,) if files.note else ()),
+            *count_notes(files.train.classes, train),
+            *_batch_note(sum(train)),
+        ),
     )
 
 
@@ -103,6 +108,12 @@ def count_notes(classes: tuple[str, ...], counts: tuple[int, ...]) -> list[str]:
     if seen[most] > UNEVEN * seen[least]:
         notes.append(f"the classes are uneven: {seen[most]} training images of {most}, {seen[least]} of {least}")
     return notes
+
+
+def _batch_note(images: int) -> list[str]:
+    """What a recipe must say, or the run will not start."""
+    usual = DataConfig().batch_size
+    return [f"a batch has {usual} images by default; set data.batch_size to {images} or less"] if images < usual else []
 
 
 @dataclasses.dataclass(frozen=True)

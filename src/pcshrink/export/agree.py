@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_map
 
 from pcshrink.errors import ConfigError, VerificationError
 from pcshrink.export.fold_norms import fold_norms
+from pcshrink.graph.examples import check_values
 from pcshrink.graph.model import check_finite, evaluation, run, tensors
 from pcshrink.proof.verify import difference
 
@@ -60,6 +61,7 @@ def prepare(model: nn.Module, example_input: Any, batch: Batch) -> tuple[nn.Modu
     if not (batch is None or batch == "dynamic" or (type(batch) is int and batch >= 1)):
         message = f'batch must be a whole number of at least 1, "dynamic" or None, got {batch!r}'
         raise ConfigError(message)
+    check_values(example_input)
     check_finite(model)
     ready, error = fold_norms(model, example_input)
     ready.eval().requires_grad_(False)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from pcshrink.errors import TraceError
-from pcshrink.graph.model import evaluation, run, tensors
+from pcshrink.graph.model import describe, evaluation, run, tensors
 
 STEP = 32  # most networks halve their maps up to five times, so other sizes are multiples of this
 
@@ -21,8 +21,27 @@ def examples_of(model: nn.Module, example_input: object) -> list[Any]:
     else is one. A list of tensors that the model takes as its one argument, as detectors do, is one example as well.
 
     Raises:
-        TraceError: The list is empty.
+        TraceError: The list is empty, or an example is.
     """
+    found = _separate(model, example_input)
+    for example in found:
+        check_values(example)
+    return found
+
+
+def check_values(example_input: object) -> None:
+    """Refuse an example such as an empty batch: it costs nothing, and every two models agree on it.
+
+    Raises:
+        TraceError: None of its tensors holds a value.
+    """
+    inputs = tensors(example_input)
+    if inputs and not any(tensor.numel() for tensor in inputs):
+        message = f"the example input {describe(example_input)} holds no values; pass at least one sample"
+        raise TraceError(message)
+
+
+def _separate(model: nn.Module, example_input: object) -> list[Any]:
     if not isinstance(example_input, list):
         return [example_input]
     if not example_input:
@@ -39,6 +58,7 @@ def check_runs(model: nn.Module, example_input: object) -> None:
     Raises:
         TraceError: It does not, with the reason.
     """
+    check_values(example_input)
     try:
         with evaluation(model):
             run(model, example_input)

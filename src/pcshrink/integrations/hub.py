@@ -10,6 +10,7 @@ from huggingface_hub import ModelCard, ModelHubMixin, snapshot_download
 from torch import nn
 
 from pcshrink.artifact import load, read
+from pcshrink.artifact.builders import is_known
 from pcshrink.artifact.record import Artifact
 from pcshrink.errors import CheckpointError
 
@@ -109,10 +110,12 @@ def model_card(saved: Artifact) -> str:
         seen = saved.preprocessing
         size = " x ".join(map(str, seen.input_size))
         colours = f"mean {list(seen.mean)}, std {list(seen.std)}"
-        lines += [f"Images: {size}, {colours}, shorter side resized to {seen.resize}.", ""]
+        fitted = f"shorter side resized to {seen.resize}" if seen.resize else "stretched to this size"
+        lines += [f"Images: {size}, {colours}, {fitted}.", ""]
+    trust = "" if saved.builder is None or is_known(saved.builder) else ", trust_builder=True"
     lines += [
         "## Use", "", "```python", "from pcshrink.integrations.hub import HubNetwork", "",
-        'network = HubNetwork.from_pretrained("this/repository")', "```", "",
+        f'network = HubNetwork.from_pretrained("this/repository"{trust})', "```", "",
     ]  # fmt: skip
     return "\n".join(lines)
 
@@ -121,9 +124,21 @@ def _table(metrics: Any) -> list[str]:
     """Dense and compact side by side."""
     dense, compact = metrics.get("dense") or {}, metrics.get("compact") or {}
     units = {"error": "{:.2f} %", "params": "{:,}", "madds": "{:,}", "latency_ms": "{:.2f} ms"}
+    names = {"latency_ms": _latency_name(compact)}
     rows = [
-        f"| {name.removesuffix('_ms')} | {text.format(dense[name])} | {text.format(compact[name])} |"
+        f"| {names.get(name, name)} | {text.format(dense[name])} | {text.format(compact[name])} |"
         for name, text in units.items()
         if dense.get(name) is not None and compact.get(name) is not None
     ]
     return ["| | dense | compact |", "|---|---|---|", *rows] if rows else []
+
+
+def _latency_name(figures: Any) -> str:
+    """A time says little without where it was taken."""
+    if "latency_runtime" not in figures:
+        return "latency"
+    threads = figures["latency_threads"]
+    return (
+        f"latency ({figures['latency_runtime']}, batch {figures['latency_batch']}, "
+        f"{threads} thread{'' if threads == 1 else 's'})"
+    )

@@ -48,6 +48,7 @@ class Activity:
         own: What the gates cost.
         skipped: For each input the multiply-adds that did not have to run (N,).
         shares: Layer -> which share of its multiply-adds ran, mean over the inputs.
+        whole: For each call of a layer, whether some of it is not needed even with all gates open.
     """
 
     convention: Convention
@@ -55,6 +56,7 @@ class Activity:
     own: Fixed
     skipped: Tensor = field(repr=False)
     shares: dict[str, float] = field(repr=False)
+    whole: tuple[bool, ...] = field(repr=False)
 
     @property
     def samples(self) -> Tensor:
@@ -110,13 +112,13 @@ def activity(
         model: A network with gates; it is left as it was.
         batches: Images (B, ...), as the network takes them.
         convention: As for ``profile``.
-        earlier: A measurement of the same network, whose fixed costs are taken over.
+        earlier: A measurement of the same network; what does not depend on its gates is taken over.
 
     Raises:
         ConfigError: There are no images.
     """
     model = unwrap(model)
-    meter = _Meter(model)
+    meter = _Meter(model, () if earlier is None else earlier.whole)
     example = None
     for images in batches:
         for part in images.split(CHUNK):
@@ -129,7 +131,7 @@ def activity(
         dense, own = earlier.dense, earlier.own
     else:
         dense, own = _fixed(model, example.to(meter.dtype), convention)
-    return Activity(convention, dense, own, torch.cat(meter.skipped), meter.shares())
+    return Activity(convention, dense, own, torch.cat(meter.skipped), meter.shares(), meter.whole)
 
 
 def _fixed(model: nn.Module, example: Tensor, convention: Convention) -> tuple[Fixed, Fixed]:
@@ -145,12 +147,11 @@ def _fixed(model: nn.Module, example: Tensor, convention: Convention) -> tuple[F
 class _Meter:
     """Adds up what was skipped, batch by batch."""
 
-    def __init__(self, model: nn.Module) -> None:
-        self.model, self.gates = model, find_gates(model)
+    def __init__(self, model: nn.Module, whole: tuple[bool, ...]) -> None:
+        self.model, self.gates, self.whole = model, find_gates(model), whole
         self.dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
         self.skipped: list[Tensor] = []
         self.sums: dict[str, list[float]] = {}
-        self.whole: list[bool] | None = None
 
     def take(self, images: Tensor) -> None:
         """Run a batch."""
@@ -159,9 +160,9 @@ class _Meter:
         with evaluation(self.model):
             with self._listening(told):
                 self.model(images)
-            if self.whole is None:
+            if not self.whole:
                 # What is not needed even with all gates open is not for the gates to save.
-                self.whole = [bool((call.share < 1).any()) for call in self._shadow(images[:1], {})]
+                self.whole = tuple(bool((call.share < 1).any()) for call in self._shadow(images[:1], {}))
             calls = self._shadow(images, told)
         skipped = torch.zeros(len(images), dtype=torch.float64)
         turn: dict[str, int] = {}

@@ -12,6 +12,7 @@ from typing import get_args
 from torch import Tensor, nn
 
 from pcshrink.errors import ConfigError
+from pcshrink.graph.examples import check_values
 from pcshrink.graph.model import tensors, unwrap
 from pcshrink.graph.record import Graph, Op, record
 from pcshrink.measure.cost_rules import Count, count, kernel_size, op_name
@@ -55,6 +56,7 @@ def profile(
         message = f"batch_size must be at least 1, got {batch_size}"
         raise ConfigError(message)
     model = unwrap(model)
+    check_values(example_input)
     graph = record(model, example_input)
     batch = batch_size or _batch_size(graph, example_input)
     ledger = _Ledger(model, batch, convention)

@@ -20,6 +20,7 @@ from pcshrink.config import MethodConfig, Quantity
 from pcshrink.coupling.groups import ChannelGroup, Coupling
 from pcshrink.errors import ConfigError
 from pcshrink.methods.context import ActivityTarget, Step, Target
+from pcshrink.methods.group import Group
 from pcshrink.methods.select import count, lowest
 from pcshrink.proof.discover import discover
 from pcshrink.surgery.gate import Gate, GateSpec
@@ -27,48 +28,6 @@ from pcshrink.surgery.gates import add_gates_, find_gates
 from pcshrink.surgery.plan import GateSite, gate_sites
 
 C = TypeVar("C", bound=MethodConfig)
-
-
-class Group:
-    """Channels that leave together, as a user sees them.
-
-    Attributes:
-        name: The first layer that writes these channels.
-        channels: How many there are.
-        writers: The layers whose output channels they are.
-        readers: The layers whose input channels they are.
-        gates: The layers that carry the group's gates.
-    """
-
-    def __init__(self, source: ChannelGroup, method: Method[Any], k: int) -> None:
-        self.name = source.name
-        self.channels = source.channels
-        self.writers = source.writers
-        self.readers = source.readers
-        self.gates = tuple(site.module for site in source.sites)
-        self._method, self._k = method, k
-
-    @property
-    def k(self) -> int:
-        """How many of the channels may leave; may be changed between steps."""
-        return self._k
-
-    @k.setter
-    def k(self, value: int) -> None:
-        if type(value) is not int or not 0 <= value < self.channels:
-            message = f"k of group {self.name!r} must be a whole number from 0 to {self.channels - 1}; got {value!r}"
-            raise ConfigError(message)
-        self._k = value
-        self._method.on_change()
-
-    @property
-    def running(self) -> Tensor:
-        """What the channels are ranked by (C,): for the paper's method the running salience, mean over the gates."""
-        return self._method.scores()[self.name]
-
-    def __repr__(self) -> str:
-        """Name, width and writers."""
-        return f"Group({self.name!r}, channels={self.channels}, k={self.k}, writers={list(self.writers)})"
 
 
 class Method(Generic[C]):
@@ -269,6 +228,11 @@ class Method(Generic[C]):
     def watch(self, run: Callable[[Tensor], Any], images: Tensor) -> None:
         """Look at the network while it runs on a batch; for methods that train nothing in their phase."""
         run(images)
+
+    @property
+    def seen_enough(self) -> bool:
+        """Whether a method that only looks needs no more batches: what is left of the epoch is passed over."""
+        return False
 
     def loss(self, step: Step | None = None) -> Tensor | None:
         """What is added to the task loss after a training forward pass; None for nothing."""

@@ -32,11 +32,20 @@ class SurgeonConfig(MethodConfig):
 
     Attributes:
         allocation: With a budget: every group finds its own width ("learned"), or all give the same share ("uniform").
+        most_images: Enough images to look at; what is left of an epoch is passed over.
+
+    Raises:
+        ConfigError: A value is out of range.
     """
 
     method: ClassVar[str] = "surgeon"
 
     allocation: Literal["learned", "uniform"] = "learned"
+    most_images: int = 10_000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_counts("most_images")
 
 
 class Surgeon(Choosing[SurgeonConfig]):
@@ -65,6 +74,7 @@ class Surgeon(Choosing[SurgeonConfig]):
         self.target: Target | None = None
         self.readings: dict[str, Readings] = {}
         self.images: Tensor | None = None
+        self.looked = 0  # images that this process was shown
         self.order: dict[str, Tensor] = {}
         self.costs: dict[str, Tensor] = {}
         self._whole: list[str] = []
@@ -109,6 +119,7 @@ class Surgeon(Choosing[SurgeonConfig]):
     @torch.no_grad()
     def watch(self, run: Callable[[Tensor], Any], images: Tensor) -> None:
         """Take moments of the network as it is: norms neither use the batch nor learn from it."""
+        self.looked += len(images)
         seen = 0 if self.images is None else len(self.images)
         asked = min(IMAGES - seen, len(images) // 4)
         if asked:
@@ -124,6 +135,11 @@ class Surgeon(Choosing[SurgeonConfig]):
             for hook in hooks:
                 hook.remove()
             self.model.train(training)
+
+    @property
+    def seen_enough(self) -> bool:
+        """Whether all processes together were shown as many images as were asked for."""
+        return self.looked * _processes() >= self.config.most_images
 
     def finish(self) -> bool:
         """Choose, and let what stays stand in for what leaves."""
@@ -221,10 +237,12 @@ class Surgeon(Choosing[SurgeonConfig]):
         return super().state_dict() | {
             "readings": {name: r.state() for name, r in self.readings.items()},
             "images": self.images,
+            "looked": self.looked,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where ``state_dict`` was taken."""
+        self.looked = state["looked"]
         if state["readings"]:
             self.start()
             for name, kept in state["readings"].items():
@@ -238,9 +256,13 @@ def _probed(group: ChannelGroup) -> int:
     return max(round(PROBED * group.channels), 1)
 
 
+def _processes() -> int:
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
 def _mean_over_processes(values: Tensor) -> None:
-    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-        dist.all_reduce(values.div_(dist.get_world_size()))
+    if _processes() > 1:
+        dist.all_reduce(values.div_(_processes()))
 
 
 def _readers(model: nn.Module, coupling: Coupling, group: ChannelGroup) -> list[str]:

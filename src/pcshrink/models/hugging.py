@@ -58,6 +58,9 @@ def classifier(
     """
     library = _library()
     changes = kwargs if num_classes is None else {**kwargs, "num_labels": num_classes}
+    logging = library.utils.logging
+    bars = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()  # over files of this disk; what a user waits for has its own line
     try:
         config = library.AutoConfig.from_pretrained(name, trust_remote_code=trust_remote_code, **changes)
         if pretrained:
@@ -73,6 +76,9 @@ def classifier(
         reason = " ".join(str(error).split())[:200]
         message = f"transformers gives no image classifier {name!r}: {reason}"
         raise ConfigError(message) from error
+    finally:
+        if bars:
+            logging.enable_progress_bar()
     return ImageClassifier(network)
 
 

@@ -85,6 +85,9 @@ class CifarResNet(nn.Module):
     ) -> None:
         super().__init__()
         _check(blocks, widths, shortcut)
+        if type(image_size) is not int or image_size < 1:
+            message = f"image_size must be a whole number of at least 1, got {image_size!r}"
+            raise ConfigError(message)
         self.input_size = (in_channels, image_size, image_size)
         self.num_classes = num_classes
         self.conv1 = nn.Conv2d(in_channels, widths[0], 3, 1, 1, bias=False)

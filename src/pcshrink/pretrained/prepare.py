@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from pcshrink.data.folder_scan import FolderFiles, ImageFiles, scan_folder
+from pcshrink.data.folder_scan import FolderFiles, ImageFiles, scan_folder, scan_parts
 from pcshrink.data.unlabelled import has_class_folders, scan_unlabelled
 from pcshrink.errors import DataError
 from pcshrink.methods.base import Method
@@ -58,6 +58,11 @@ class Prepared:
         ]
         if epochs.total < self.schedule.wanted:
             lines.append(f"note: {self.schedule.wanted} epochs would be better than {epochs.total}")
+        if self.images < self.network.outputs:
+            lines.append(
+                f"note: fewer images to train on ({self.images}) than classes ({self.network.outputs}): some classes "
+                "are never seen, and nothing keeps the network good at them"
+            )
         if held < FEW:
             lines.append(f"note: {held} held-out images cannot show small differences; more images tell more")
         return "\n".join(lines)
@@ -87,10 +92,8 @@ def prepare(request: Request, goal: Goal, parts: int = 1) -> Prepared:
     network = open_network(request)
     if isinstance(asked["data"].get("image_size"), int):
         network = dataclasses.replace(network, size=asked["data"]["image_size"])
-    files = _files(request, labelled)
+    files = _files(request, labelled, network.outputs)
     train, val = files.train, files.val
-    if labelled:
-        _check_classes(train, network.outputs)
     with use_threads(request.threads):
         speed = measure_speed(network.model, network.example(TIMED_BATCH))
     hours = None if request.hours is None else request.hours / parts
@@ -103,8 +106,11 @@ def prepare(request: Request, goal: Goal, parts: int = 1) -> Prepared:
     return Prepared(recipe, schedule, network, val.paths, labelled, len(train.paths))
 
 
-def _files(request: Request, labelled: bool) -> FolderFiles:
-    return (scan_folder if labelled else scan_unlabelled)(request.images, seed=request.seed)
+def _files(request: Request, labelled: bool, outputs: int) -> FolderFiles:
+    if not labelled:
+        return scan_unlabelled(request.images, seed=request.seed)
+    _check_classes(scan_parts(request.images)[0], outputs)
+    return scan_folder(request.images, seed=request.seed)
 
 
 def _check_classes(files: ImageFiles, outputs: int) -> None:
@@ -115,9 +121,6 @@ def _check_classes(files: ImageFiles, outputs: int) -> None:
         raise DataError(message)
     if count != outputs:
         message = f"the images have {count} classes and the network {outputs}{hint}"
-        raise DataError(message)
-    if len(files.paths) < count:
-        message = f"there are fewer images to train on ({len(files.paths)}) than classes ({count}){hint}"
         raise DataError(message)
 
 

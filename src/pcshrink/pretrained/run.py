@@ -116,8 +116,9 @@ def run_one(prepared: Prepared, folder: Path, *, resume: bool, trust: bool, quie
     write_text(folder / RECIPE, dump_recipe(prepared.recipe))
     write_text(folder / "held-out.txt", "".join(f"{path}\n" for path in prepared.held_out))
     result = train(prepared.recipe, folder, resume=resume, quiet=quiet, trust=trust)
-    small = load(result.model_dir, trust_builder=trust).eval()
     dense = prepared.network.model
+    # Cut out of the network that the user named: the file need not say how to make it, which some names forbid.
+    small = load(result.model_dir, model=dense).eval()
     example = prepared.network.example(1)
     threads = prepared.recipe.train.threads or 1
     # On a busy machine the wall clock of one thread measures the others.
@@ -150,5 +151,5 @@ def _as_begun(prepared: Prepared, folder: Path) -> Prepared:
 def held_out(prepared: Prepared, folder: Path) -> ImageData:
     """The data of the run, with the labels it was measured on."""
     recipe = prepared.recipe
-    seen = usual_preprocessing(recipe.model.name)
+    seen = usual_preprocessing(recipe.model.name, recipe.model.args)
     return kept_answers(open_section(recipe.data, recipe.seed, False, preprocessing=seen), folder)

@@ -196,6 +196,12 @@ def _scattered(model: nn.Module) -> nn.Module:
 def _check_repeats(model: nn.Module, example_input: object) -> None:
     """A proof that fails means nothing if the model never gives the same output twice."""
     first, second = (outputs_of(model, example_input, "the model", users_own=True) for _ in range(2))
+    if not first:
+        message = (
+            f"the model returns no tensor on {describe(example_input)}, so nothing can be proven. Let it return what "
+            "its loss is made of, attach to a part of it that does, or set prove=False."
+        )
+        raise TraceError(message)
     try:
         compare(first, second, "two runs of the same model")
     except VerificationError as error:

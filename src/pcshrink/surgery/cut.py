@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -22,11 +23,11 @@ from pcshrink.surgery.reweigh import keep_weights_, make_plain_
 
 def apply_plan(model: nn.Module, plan: PrunePlan) -> nn.Module:
     """Copy the model with every planned tensor cut and generated weights made plain, without proving anything."""
-    check_plan(model, plan)
-    made, memo = generated_weights(model), dict[int, Any]()
-    for name, tensor in _all_names(model).items():
+    present = check_plan(model, plan)
+    made, memo, indices = generated_weights(model), dict[int, Any](), _Indices()
+    for name, tensor in present.items():
         if name in plan.tensors or name in made:
-            memo[id(tensor)] = _cut(made.get(name, tensor), plan.tensors.get(name, {}))
+            memo[id(tensor)] = _cut(made.get(name, tensor), plan.tensors.get(name, {}), indices)
     try:
         small = duplicate(model, memo)
     except Exception as error:
@@ -36,16 +37,11 @@ def apply_plan(model: nn.Module, plan: PrunePlan) -> nn.Module:
     unplug_(small)
     correct_(small, plan)
     keep_weights_(model, small, plan)
-    present = find_gates(small)
+    gates = find_gates(small)
     for spec in plan.gates:
-        if spec.module in present:
-            present[spec.module].resize_(spec)
+        if spec.module in gates:
+            gates[spec.module].resize_(spec)
     return small
-
-
-def _all_names(model: nn.Module) -> dict[str, Tensor]:
-    """Every parameter and buffer by every name it has: a tensor that is tied has several, and a plan knows one."""
-    return named_tensors(model, every_name=True)
 
 
 def correct_(small: nn.Module, plan: PrunePlan) -> None:
@@ -79,11 +75,24 @@ def _set_number(module: nn.Module, attribute: str, value: int | float) -> None:
     setattr(module, name, type(getattr(module, name))(items))
 
 
-def _cut(tensor: Tensor, axes: dict[int, list[int]]) -> Tensor:
+class _Indices:
+    """Lists of numbers as tensors; many tensors of a plan keep the same, and making one costs more than using it."""
+
+    def __init__(self) -> None:
+        self.made: dict[tuple[tuple[int, ...], torch.device], Tensor] = {}
+
+    def __call__(self, kept: list[int], device: torch.device) -> Tensor:
+        key = (tuple(kept), device)
+        if key not in self.made:
+            self.made[key] = torch.from_numpy(np.array(kept, dtype=np.int64)).to(device)
+        return self.made[key]
+
+
+def _cut(tensor: Tensor, axes: dict[int, list[int]], indices: _Indices) -> Tensor:
     with torch.no_grad():
         smaller = tensor.detach()
         for axis, kept in axes.items():
-            smaller = smaller.index_select(axis, torch.tensor(kept, dtype=torch.long, device=tensor.device))
+            smaller = smaller.index_select(axis, indices(kept, tensor.device))
         if tensor.ndim == 4 and tensor.is_contiguous(memory_format=torch.channels_last):
             smaller = smaller.contiguous(memory_format=torch.channels_last)
         smaller = smaller.clone() if smaller.data_ptr() == tensor.data_ptr() else smaller
@@ -92,10 +101,14 @@ def _cut(tensor: Tensor, axes: dict[int, list[int]]) -> Tensor:
     return smaller
 
 
-def check_plan(model: nn.Module, plan: PrunePlan) -> None:
-    """Refuse a plan whose tensors or modules are not those of the model."""
+def check_plan(model: nn.Module, plan: PrunePlan) -> dict[str, Tensor]:
+    """Refuse a plan whose tensors or modules are not those of the model.
+
+    Returns:
+        Every parameter and buffer by every name it has: a tensor that is tied has several, and a plan knows one.
+    """
     require_plan(plan)
-    present = _all_names(model)
+    present = named_tensors(model, every_name=True)
     for name, shape in plan.shapes.items():
         if name not in present:
             if f"{GATE}." in name:
@@ -118,6 +131,7 @@ def check_plan(model: nn.Module, plan: PrunePlan) -> None:
             if not isinstance(_number(modules.get(module), attribute), (int, float)):
                 message = f"the plan belongs to another model: {module!r} has no number {attribute!r} to correct"
                 raise PlanMismatchError(message)
+    return present
 
 
 def compose(first: PrunePlan, second: PrunePlan) -> PrunePlan:

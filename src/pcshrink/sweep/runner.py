@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pcshrink.common.child import own_command
+from pcshrink.common.child import end_with_parent, own_command
 from pcshrink.sweep.folder import SweepFolder
 from pcshrink.sweep.runs import Outcome, Run, read_result
 from pcshrink.sweep.vary import check_count
@@ -119,7 +119,8 @@ class _Child:
     """One training in a process of its own.
 
     In a session of its own as well: Ctrl-C reaches this process only, which then tells the children. It keeps the
-    folder's lock open, so that nobody works there while it lives.
+    folder's lock open, so that nobody works there while it lives. It stops, with a checkpoint, when this
+    process is killed.
     """
 
     def __init__(self, folder: Path, jobs: int, sweep: SweepFolder) -> None:
@@ -133,6 +134,7 @@ class _Child:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment,
                 start_new_session=True, pass_fds=(sweep.lock,) if os.name == "posix" else (),
+                preexec_fn=end_with_parent if os.name == "posix" else None,
             )  # fmt: skip
 
     @property

@@ -19,6 +19,8 @@ from pcshrink.train.recipe.schema import DataSection, Recipe
 from pcshrink.train.recipe.yaml_text import parse_yaml, read_yaml_text
 from pcshrink.train.run import open_section
 
+_EVALUATION = ("val", "valid", "validation", "test", "eval")  # what folders to evaluate on are called
+
 
 def evaluate_saved(
     folder: Path, data: str | None = None, root: Path | None = None, *, classes: Path | None = None, trust: bool = False
@@ -64,6 +66,7 @@ def evaluate_saved(
             raise
         message = f"the network was saved for images of {_sizes(seen.input_size)}, not for {section.name!r}: {error}"
         raise DataError(message) from error
+    note = note or _plain_folder_note(section, as_trained=as_trained)
     opened = kept_answers(opened, folder if (folder / "model").is_dir() else folder.parent)
     if saved.preprocessing is not None and opened.input_shape != seen.input_size:
         wanted, got = _sizes(seen.input_size), _sizes(opened.input_shape)
@@ -72,6 +75,14 @@ def evaluate_saved(
     check_fit(model, opened)
     score = evaluate(model, opened.val)
     return score.figures() | {"accuracy": 100 - score.error, "data": section.name} | ({"note": note} if note else {})
+
+
+def _plain_folder_note(section: DataSection, *, as_trained: bool) -> str:
+    """A copied network cannot tell which images of a folder without parts it was trained on."""
+    root = section.root
+    if as_trained or section.name != "folder" or root is None or (root / "val").is_dir() or root.name in _EVALUATION:
+        return ""
+    return f"{root} has no val part, so all of its images count, with those that the network may have been trained on"
 
 
 def _sizes(shape: Sequence[int]) -> str:
@@ -103,7 +114,7 @@ def _with(section: DataSection, **settings: Any) -> DataSection:
 def _guess(saved: Artifact) -> Preprocessing:
     """What a network's authors say, at the size it was saved with."""
     try:
-        usual = usual_preprocessing(saved.builder) if saved.builder is not None else IMAGENET
+        usual = usual_preprocessing(saved.builder, saved.builder_args) if saved.builder is not None else IMAGENET
     except ConfigError:  # its library is not there or has another name for it
         usual = IMAGENET
     shape = saved.input_shape

@@ -130,6 +130,8 @@ class Loop:
         self.session.model.train()
         group: list[tuple[Tensor, Tensor, int]] = []
         for images, labels in self.session.data.train.batches(self.epoch, self.batch):
+            if self._seen_enough():
+                break
             group.append((images, labels, self.batch + len(group)))
             last = self.batch + len(group) == self.batches
             if len(group) < self.recipe.optimizer.accumulate and not last:
@@ -141,6 +143,12 @@ class Loop:
             self.sums["seconds"] = time.monotonic() - began
             self._between_steps()
         self._close_epoch()
+
+    def _seen_enough(self) -> bool:
+        """Whether the method only looks in this phase, and has looked long enough."""
+        shrinker = self.session.shrinker
+        watching = shrinker is not None and shrinker.method.watches and self.timetable.phase(self.epoch) == "shrink"
+        return watching and shrinker is not None and shrinker.method.seen_enough
 
     def _between_steps(self) -> None:
         """Stop if asked to; save if it is time."""
@@ -308,7 +316,7 @@ class Loop:
             "val_loss": score.loss if score else None,
             "lr": float(self.session.optimizer.param_groups[0]["lr"]),
             "seconds": seconds,
-            "images_per_second": self.batches * self.recipe.data.settings.batch_size / max(seconds, 1e-9),
+            "images_per_second": self.batch * self.recipe.data.settings.batch_size / max(seconds, 1e-9),
         }
         row |= self.phases.figures(phase)
         if self.fabric.is_global_zero:

@@ -226,7 +226,7 @@ def _preprocessing(recipe: Recipe) -> Preprocessing:
     """What the recipe's network is used to see: as it was saved, or as its authors say."""
     start = recipe.model.start
     saved = read(start).preprocessing if start is not None else None
-    return saved or usual_preprocessing(recipe.model.name)
+    return saved or usual_preprocessing(recipe.model.name, recipe.model.args)
 
 
 def open_section(section: DataSection, seed: int, channels_last: bool, views: int = 0, **place: Any) -> ImageData:
@@ -261,13 +261,24 @@ def _earlier_state(folder: Path, recipe: Recipe, console: Console, *, resume: bo
         if checkpoints.written():
             message = f"{folder} holds a run already; go on with --resume, or choose another --out"
             raise CheckpointError(message)
+        _refuse_to_replace(folder)
         return None
     state = checkpoints.load(console.say)
+    if state is None:
+        _refuse_to_replace(folder)
     if state is not None:
         with _as_a_checkpoint(folder):
             before = check_recipe(state["recipe"], f"the checkpoint in {folder}")
         _same_recipe(folder, before, recipe)
     return state
+
+
+def _refuse_to_replace(folder: Path) -> None:
+    """A network whose checkpoints were removed is somebody's result all the same."""
+    there = next((p for p in (folder / "model" / "pcshrink.json", folder / "pcshrink.json") if p.exists()), None)
+    if there is not None:
+        message = f"{there.parent} holds a network that a new run would replace; choose another --out"
+        raise CheckpointError(message)
 
 
 @contextlib.contextmanager

@@ -40,11 +40,11 @@ class ShrinkConfig(GeneratorConfig):
     """How a network is to be shrunk by the paper's method.
 
     Attributes:
-        strength: How hard the channels are pushed; 1 is preset B, and "A", "B", "C" are 2/3, 1 and 4/3. It is the
-            paper's rate on long schedules, and more on short ones.
-        lr: The learning rate the strength is computed for (the peak of your schedule while shrinking).
-        momentum: The momentum the strength is computed for; 0 for none.
-        optimizer: What the strength is computed for; AdamW's steps do not grow with the gradient.
+        strength: How hard the channels are pushed, in units of the paper's rate; "A", "B", "C" are 2/3, 1 and 4/3.
+        lr: The learning rate (the peak of your schedule while shrinking); how much faster gates must move in a short
+            schedule depends on it.
+        momentum: The momentum, for the same; 0 for none.
+        optimizer: For the same; AdamW's steps do not grow with the gradient.
         lam: The raw penalty weight at the end of the schedule (on the batch mean); overrides ``strength``.
         power: The exponent of the growing rate, lambda(t) = lambda_base (t / T) ** power.
         scope: Rank the channels within each "group", or over all groups together ("global").

@@ -15,7 +15,7 @@ from pcshrink.data.registry import DATASETS
 from pcshrink.methods.registry import method_class
 from pcshrink.train.recipe.embedding import Embedding
 from pcshrink.train.recipe.output import OutputSection
-from pcshrink.train.recipe.section import AtLeastOne, Count, Positive, Ratio, Section, Share
+from pcshrink.train.recipe.section import AtLeastOne, Count, Positive, Ratio, Section, Seed, Share
 
 
 class ModelSection(Section):
@@ -261,7 +261,7 @@ class Recipe(Section):
     """A whole training run."""
 
     description: str = ""
-    seed: Count = 0
+    seed: Seed = 0
     model: ModelSection
     data: DataSection
     epochs: EpochsSection

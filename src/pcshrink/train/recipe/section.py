@@ -11,6 +11,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Ratio = Annotated[float, Field(gt=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]  # what torch's generators take
 AtLeastOne = Annotated[int, Field(ge=1)]
 
 

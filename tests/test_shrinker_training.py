@@ -209,7 +209,8 @@ def test_a_loop_of_ones_own_meets_a_budget_and_settles() -> None:
     train(model, shrinker, optimizer, MadeUpData(), 200)
     plan = shrinker.plan()
     small = pcs.compact(model, plan, EXAMPLE, gates="fold")
-    assert pcs.profile(small, EXAMPLE[:1]).madds == pytest.approx(0.4 * dense, rel=0.02)
+    # One channel of this small network costs 2 to 5 % of the limit.
+    assert 0.97 * 0.4 * dense < pcs.profile(small, EXAMPLE[:1]).madds <= 0.4 * dense
     later = pcs.transfer(optimizer, model, small, plan)
     assert later.param_groups[0]["lr"] == optimizer.param_groups[0]["lr"]
     for name, parameter in small.named_parameters():

@@ -19,16 +19,16 @@ from pcshrink.train.result import Result
 from pcshrink.train.run import train
 from testing.training import CopyAt, model_bytes, train_with_stops
 
-EPOCHS = {"dense": 2, "shrink": 3, "settle": 2}
+EPOCHS = {"dense": 1, "shrink": 2, "settle": 2}
 STEPS = 22  # an epoch has
 
 
-def short_recipe(method: str, *, onnx: bool = False, **settings: Any) -> Recipe:
-    """Seven epochs in some seconds: dense, shrinking, settling; half of the multiply-adds go."""
+def short_recipe(method: str, *, dense: int = 1, onnx: bool = False, **settings: Any) -> Recipe:
+    """Some epochs in some seconds: dense, shrinking, settling; half of the multiply-adds go."""
     return check_recipe({
         "model": {"name": "digitsnet", "args": {"widths": [8, 8, 16]}},
         "data": {"name": "digits", "batch_size": 64},
-        "epochs": EPOCHS,
+        "epochs": EPOCHS | {"dense": dense},
         "optimizer": {"lr": 0.05},
         "train": {"threads": 1},
         "shrink": {"method": method, "budget": {"madds": 0.5}, **settings},
@@ -36,27 +36,28 @@ def short_recipe(method: str, *, onnx: bool = False, **settings: Any) -> Recipe:
     })  # fmt: skip
 
 
-def check_short_run(folder: Path, method: str, **settings: Any) -> Result:
-    """Train, and see that it learns, meets its budget, comes back from its files, and resumes bit by bit."""
-    recipe = short_recipe(method, **settings)
-    copy = CopyAt(3 * STEPS + 7, folder / "again")  # within the phase
-    result = train(short_recipe(method, onnx=True, **settings), folder / "whole", quiet=True, callbacks=[copy])
+def check_short_run(folder: Path, method: str, *, dense: int = 1, **settings: Any) -> Result:
+    """Train, and see that it learns, meets its budget, comes back from its files, exports, and resumes bit by bit."""
+    recipe = short_recipe(method, dense=dense, **settings)
+    copy = CopyAt((dense + 1) * STEPS + 7, folder / "again")  # within the phase
+    whole = short_recipe(method, dense=dense, onnx=True, **settings)
+    result = train(whole, folder / "whole", quiet=True, callbacks=[copy])
     assert result.compact["error"] < 30  # guessing is wrong in 90 of 100
     assert result.budget is not None
     assert result.budget["reached"] <= 1.01 * result.budget["limit"]
     assert result.budget["reached"] == pytest.approx(result.budget["limit"], rel=0.01)
     _check_files(result)
-    train_with_stops(recipe, folder / "again", 5 * STEPS + 7)  # after the phase
+    train_with_stops(recipe, folder / "again", (dense + 2) * STEPS + 7)  # after the phase
     assert model_bytes(folder / "again") == model_bytes(folder / "whole")
     return result
 
 
 def _check_files(result: Result) -> None:
-    """The saved network loads by itself, is an ordinary one, and its ONNX file computes the same."""
-    import onnxruntime
-
+    """The saved network loads by itself, and its ONNX file computes the same."""
     loaded = pcs.load(result.model_dir)
     assert not any("pcs_" in name for name, _ in loaded.named_modules())
+    import onnxruntime
+
     x = torch.randn(2, 1, 16, 16, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         expected = loaded(x).numpy()

@@ -33,13 +33,15 @@ def small_net() -> nn.Sequential:
 
 
 class MadeUpData:
-    """Five patterns under noise."""
+    """Five patterns under noise, in batches of a size."""
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int = 0, size: int = 64) -> None:
+        self.size = size
         self.patterns = torch.randn(5, 3, 12, 12, generator=torch.Generator().manual_seed(7))
         self.generator = torch.Generator().manual_seed(seed)
 
-    def batch(self, size: int = 64) -> tuple[Tensor, Tensor]:
+    def batch(self) -> tuple[Tensor, Tensor]:
+        size = self.size
         labels = torch.randint(0, 5, (size,), generator=self.generator)
         return self.patterns[labels] + 1.5 * torch.randn(size, 3, 12, 12, generator=self.generator), labels
 
@@ -65,7 +67,7 @@ def train(model: nn.Module, shrinker: pcs.Shrinker, optimizer: Any, data: MadeUp
 
 def accuracy(model: nn.Module) -> float:
     model.eval()
-    x, y = MadeUpData(seed=99).batch(1000)
+    x, y = MadeUpData(seed=99, size=1000).batch()
     with torch.no_grad():
         return float((model(x).argmax(dim=1) == y).float().mean())
 

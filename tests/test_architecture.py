@@ -50,6 +50,7 @@ HEAVY = (
     "torchvision",
     "timm",
     "lightning",
+    "lightning_fabric",
     "matplotlib",
     "onnx",
     "onnxruntime",

@@ -100,5 +100,5 @@ def test_a_short_schedule_under_adamw_pushes_channels_to_zero_before_they_would_
     selected, running = shrinker.selected(), {group.name: group.running for group in shrinker.groups}
     left = torch.cat([running[name][chosen] for name, chosen in selected.items()])
     assert len(left) > 10
-    assert float(left.mean()) < 0.05  # without help AdamW would have left them near 0.9
+    assert float(left.mean()) < 0.1  # without help AdamW would have left them near 0.9
     assert min(float(running[name][~chosen].mean()) for name, chosen in selected.items()) > 0.5

@@ -46,7 +46,7 @@ def test_detection() -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_lightning() -> None:
     pytest.importorskip("lightning")
-    small, error = example("with_lightning").main(epochs=6)
+    small, error = example("with_lightning").main(epochs=4)
     assert error < 0.2
     dense = build("digitsnet")
     madds = [pcs.profile(net, torch.zeros(1, 1, 16, 16)).madds for net in (dense, small)]

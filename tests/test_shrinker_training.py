@@ -26,7 +26,7 @@ def test_a_short_push_reaches_the_asked_widths_with_accuracy_kept(scope: Any) ->
     shrinker = pcs.attach_(model, EXAMPLE, config)
     # Some steps more than the schedule: which channels of a group die first is decided by rounding, and what was chosen
     # last needs them until its average is at zero.
-    history = train(model, shrinker, sgd(shrinker), MadeUpData(), 420)
+    history = train(model, shrinker, sgd(shrinker), MadeUpData(size=32), 420)
     plan = shrinker.plan()
     kept, total = sum(map(len, plan.groups.values())), sum(plan.sizes.values())
     assert total // 2 <= kept <= 0.55 * total  # never less than asked, and what is left was pushed hard
@@ -51,7 +51,7 @@ def shrunk(config: MethodConfig) -> tuple[pcs.Shrinker, pcs.PrunePlan]:
     model = small_net()
     shrinker = pcs.attach_(model, EXAMPLE, config)
     shrinker.method.start()
-    train(model, shrinker, sgd(shrinker), MadeUpData(), 100)
+    train(model, shrinker, sgd(shrinker), MadeUpData(size=32), 100)
     plan = shrinker.plan()
     pcs.compact(model, plan, EXAMPLE)
     return shrinker, plan
@@ -206,7 +206,7 @@ def test_a_loop_of_ones_own_meets_a_budget_and_settles() -> None:
     shrinker = pcs.attach_(model, EXAMPLE, pcs.ShrinkConfig(total_steps=200, lr=0.05))
     pcs.set_budget(shrinker, EXAMPLE, madds=0.4, gates="fold")
     optimizer = sgd(shrinker)
-    train(model, shrinker, optimizer, MadeUpData(), 200)
+    train(model, shrinker, optimizer, MadeUpData(size=32), 200)
     plan = shrinker.plan()
     small = pcs.compact(model, plan, EXAMPLE, gates="fold")
     # One channel of this small network costs 2 to 5 % of the limit.
@@ -215,7 +215,7 @@ def test_a_loop_of_ones_own_meets_a_budget_and_settles() -> None:
     assert later.param_groups[0]["lr"] == optimizer.param_groups[0]["lr"]
     for name, parameter in small.named_parameters():
         assert later.state[parameter]["momentum_buffer"].shape == parameter.shape, name
-    data = MadeUpData(seed=5)
+    data = MadeUpData(seed=5, size=32)
     small.train()
     for _ in range(60):
         x, y = data.batch()

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 EXTRAS = ("", "train", "export", "openvino", "report", "loggers", "hub")
 # What can be imported once an extra is there, and not without it.
 BRINGS = {
-    "train": "lightning.fabric, torchvision, timm",
+    "train": "lightning_fabric, torchvision, timm",
     "export": "onnx, onnxscript, onnxruntime",
     "openvino": "openvino",
     "report": "matplotlib, jinja2",

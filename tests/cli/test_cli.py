@@ -113,9 +113,9 @@ def test_shells_are_offered_words(
 def test_a_missing_library_is_named_with_the_command_that_brings_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(sys.modules, "lightning.fabric", None)
+    monkeypatch.setitem(sys.modules, "lightning_fabric", None)
     assert call(monkeypatch, "train", "digits", "--out", "/nowhere/at/all") == 2
-    assert re.search(r"needs lightning\.fabric; install it with `pip install .*\[train\]", capsys.readouterr().err)
+    assert re.search(r"needs lightning_fabric; install it with `pip install .*\[train\]", capsys.readouterr().err)
 
 
 def test_a_folder_that_cannot_be_made_is_no_traceback(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -134,3 +135,16 @@ def test_import_stays_light() -> None:
         "sys.exit(' '.join({'torchvision', 'timm'} & sys.modules.keys()) or 0)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_a_hub_that_tries_again_and_again_is_not_heard(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def out_of_reach(**_: object) -> None:
+        logging.getLogger("huggingface_hub.utils").warning("Retrying in 8s")
+        raise OSError("no route to host")
+
+    monkeypatch.setitem(registry._BUILDERS, "timm", lambda name, pretrained: (out_of_reach, {}))
+    with pytest.raises(ConfigError, match=r"'timm:resnet18' could not be loaded \(OSError: no route"):
+        create("timm:resnet18", pretrained=True)
+    assert not caplog.records

@@ -288,7 +288,7 @@ def test_vit_learns_digits_while_it_shrinks() -> None:
     model.train()
     for step in range(350):
         shrinker.settle(min(max(step - 200, 0) / 75, 1.0))
-        batch = torch.randint(0, len(images), (64,))
+        batch = torch.randint(0, len(images), (32,))
         (F.cross_entropy(model(images[batch]), labels[batch]) + shrinker.penalty()).backward()
         optimizer.step()
         optimizer.zero_grad()

@@ -1,4 +1,4 @@
-"""Two processes give what one gives, and agree on every cut."""
+"""Two processes give what one gives, agree on every cut, and are started again by torchrun."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from safetensors.torch import load_file
 from pcshrink.artifact import read
 from pcshrink.cli.main import main
 from pcshrink.common.stop import SIGNALS
+from pcshrink.train.elastic import free_port
 from pcshrink.train.recipe.read import check_recipe
 from pcshrink.train.run import train
-from testing.training import TINY
+from testing.training import TINY, model_bytes
 
 pytestmark = [pytest.mark.train, pytest.mark.slow]
 Call = Callable[[Path, Path], tuple[Any, str]]
@@ -43,13 +44,37 @@ def two_processes(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[
         signal.signal(each, handler)
 
 
-def test_two_processes_give_what_one_gives(two_processes: Call, tmp_path: Path) -> None:
+def _children(process: int) -> list[int]:
+    """Of all threads of a process."""
+    tasks = Path(f"/proc/{process}/task").iterdir()
+    return sorted(int(child) for task in tasks for child in (task / "children").read_text().split())
+
+
+def _killed_once(recipe: Path, out: Path) -> str:
+    """Two processes of torchrun, one of them killed when there is a checkpoint; what the started ones said."""
+    run = ["-m", "torch.distributed.run", "--nnodes", "1", "--nproc-per-node", "2", "--max-restarts", "1"]
+    words = ["--master-port", str(free_port()), "-m", "pcshrink", "train", str(recipe), "--out", str(out)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    launcher = subprocess.Popen([sys.executable, *run, *words], env=environment, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not list(out.glob("checkpoints/*.safetensors")) and launcher.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.kill(_children(launcher.pid)[-1], signal.SIGKILL)
+    _, log = launcher.communicate(timeout=200)
+    assert launcher.returncode == 0, log
+    return log
+
+
+@pytest.mark.timeout(600)
+def test_two_processes_give_what_one_gives_even_if_one_is_killed_and_started_again(
+    two_processes: Call, tmp_path: Path
+) -> None:
     """In float64: a float32 run of this net multiplies a rounding error by 100,000 within an epoch."""
     recipe = tmp_path / "tiny.yaml"
     content = {k: dict(v) for k, v in TINY.items()}
     content["epochs"] = {"dense": 1, "warmup": 1, "shrink": 1}
     content["optimizer"] = {"lr": 0.02}
-    content["train"] = {"precision": "fp64"}
+    content["train"] = {"precision": "fp64", "threads": 1}
     content["shrink"] = {"budget": {"madds": 0.5}, "lam": 0.02, "compact_every": 1}
     recipe.write_text(yaml.safe_dump(content))
     train(check_recipe(content), tmp_path / "one", quiet=True)
@@ -64,6 +89,8 @@ def test_two_processes_give_what_one_gives(two_processes: Call, tmp_path: Path) 
     for name, tensor in first.items():
         spread = float((tensor.double() - second[name].double()).abs().max())
         assert spread <= 1e-6 * max(float(tensor.double().abs().max()), 1.0), (name, spread)
+    assert "going on at epoch" in _killed_once(recipe, tmp_path / "killed")
+    assert model_bytes(tmp_path / "killed") == model_bytes(tmp_path / "two")
 
 
 def test_two_processes_save_and_stop_together(tmp_path: Path) -> None:

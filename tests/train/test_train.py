@@ -26,6 +26,8 @@ from pcshrink.train.session import Session
 from pcshrink.train.weights import load_weights_
 from testing.training import TINY, tiny
 
+SHORT = {"dense": 1, "shrink": 1, "settle": 1}
+
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> Iterator[None]:
@@ -127,7 +129,7 @@ def test_cutting_while_training_changes_nothing_but_the_size(tmp_path: Path) -> 
     """The loss of a batch stays; momentum and average come along."""
     watch = WatchCuts()
     shrink = {"ratio": 0.5, "strength": 30.0, "compact_every": 1}  # enough for some to be dead long before the end
-    changes = {"data__batch_size": 32, "epochs": {"shrink": 10, "settle": 1}, "distill": None}
+    changes = {"data__batch_size": 32, "epochs": {"shrink": 5, "settle": 1}, "distill": None}
     train(tiny(shrink=shrink, train={"ema": 0.9}, **changes), tmp_path, quiet=True, callbacks=[watch])
     assert len(watch.before) == len(watch.after) >= 2, "a cut before the last epoch of the phase, and one after it"
     for (before, wide), (after, narrow) in zip(watch.before, watch.after, strict=True):
@@ -152,7 +154,7 @@ def test_weights_of_a_dense_run_start_a_shrinking_one(tmp_path: Path) -> None:
 def test_a_cut_network_is_trained_on_and_resumed(tmp_path: Path) -> None:
     plain = train(tiny(shrink=None, distill=None, epochs={"dense": 1}), tmp_path / "dense", quiet=True)
     weights = plain.model_dir / "model.safetensors"
-    first = train(tiny(), tmp_path / "first", quiet=True)
+    first = train(tiny(epochs=SHORT), tmp_path / "first", quiet=True)
     start = {"name": "digitsnet", "args": {"widths": [8, 8, 16]}, "start": str(first.model_dir)}
     teacher = {"teacher": "digitsnet", "args": {"widths": [8, 8, 16]}, "weights": str(weights)}
     recipe = tiny(model=start, shrink=None, distill=teacher, epochs={"dense": 2})
@@ -185,7 +187,9 @@ class WatchTruncation(Callback):
 def test_truncation_cuts_as_much_as_it_is_asked_for_and_only_once(asked: dict[str, Any], tmp_path: Path) -> None:
     watch = WatchTruncation()
     shrink = {**asked, "method": "truncation", "compact_every": 1}
-    result = train(tiny(shrink=shrink, distill=None), tmp_path, quiet=True, callbacks=[watch])
+    result = train(
+        tiny(shrink=shrink, distill=None, epochs=SHORT | {"shrink": 2}), tmp_path, quiet=True, callbacks=[watch]
+    )
     assert watch.passing == [result.widths]
     assert watch.cut_again
     assert set(watch.cut_again) == {None}  # what is left is whole
@@ -196,7 +200,7 @@ def test_truncation_cuts_as_much_as_it_is_asked_for_and_only_once(asked: dict[st
 
 @pytest.mark.train
 def test_a_network_with_generators_is_not_trained_on(tmp_path: Path) -> None:
-    first = train(tiny(shrink__gates="keep", distill=None), tmp_path / "first", quiet=True)
+    first = train(tiny(shrink__gates="keep", distill=None, epochs=SHORT), tmp_path / "first", quiet=True)
     start = {"name": "digitsnet", "args": {"widths": [8, 8, 16]}, "start": str(first.model_dir)}
     with pytest.raises(ConfigError, match="still has its generators"):
         train(tiny(model=start, shrink=None, distill=None, epochs={"dense": 1}), tmp_path / "second", quiet=True)

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 NAME = "pcshrink"
 # Which extra brings which library, by the name it is imported as.
 EXTRAS = {
-    "train": ("torchvision", "timm", "lightning", "tensorboard", "PIL"),
+    "train": ("torchvision", "timm", "lightning_fabric", "tensorboard", "PIL"),
     "export": ("onnx", "onnxscript", "onnxruntime"),
     "openvino": ("openvino",),
     "report": ("matplotlib", "jinja2"),

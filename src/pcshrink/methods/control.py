@@ -1,10 +1,9 @@
-"""How a budget steers the push: what is left follows a falling cost, then the widths are fixed.
+"""How a budget steers the push: the rate is corrected while widths are found, then the widths are fixed.
 
-The phase has three parts. While *learning*, the rate is raised where the network lags behind the falling cost and
-lowered where it is ahead of it: the rate is the price that a channel has to be worth to the task, so what is worth the
-least dies first, and whoever proves worth more is let go of again. Then the network *lands*: the widths that meet the
-budget are read off the saliences. What of the channels beyond them is still alive late in the phase is *closed*: a
-factor that falls to zero multiplies it.
+The phase has three parts. While *learning*, the rate is corrected: where widths are dictated by how far the network is
+behind or ahead of a falling cost, where they are learned by a forecast (``pcs/forecast.py``). Then the network *lands*:
+the widths that meet the budget are read off the saliences. What of the channels beyond them is still alive late in the
+phase is *closed*: a factor that falls to zero multiplies it.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ AHEAD = 0.1  # where widths are dictated: share of the phase that a channel is g
 # phase to reach zero; a quicker hand would overshoot, since it would not wait for what it has set in motion.
 GAIN = math.log(2) / (0.1 * 0.15)
 LARGEST_ERROR = 0.3
+FOLLOW = 0.03  # share of the phase in which the rate goes most of the way to what is forecast
 MOST, LEAST = 30.0, 0.1  # the rate never leaves this range around the one it is given
 
 
@@ -32,10 +32,12 @@ class Control:
     Attributes:
         boost: What the scheduled rate is multiplied by.
         landed: The widths are fixed.
+        pushed: How far the push alone would have lowered a salience by now.
     """
 
     boost: float = 1.0
     landed: bool = False
+    pushed: float = 0.0
 
     def steer(self, progress: float, removed: float, elapsed: float) -> None:
         """Correct the rate.
@@ -47,6 +49,18 @@ class Control:
         """
         error = min(max(self.wanted(progress) - removed, -LARGEST_ERROR), LARGEST_ERROR)
         self.boost = min(max(self.boost * math.exp(GAIN * error * elapsed), LEAST), MOST)
+
+    def follow(self, boost: float, elapsed: float, least: float) -> None:
+        """Move towards what is forecast to be right, no faster than the saliences settle that it is read off.
+
+        Args:
+            boost: What is forecast to be right.
+            elapsed: Share of the phase since the last correction.
+            least: Never less than this; a rate that falls again leaves channels half-way.
+        """
+        aim = math.log(min(max(boost, least, LEAST), MOST))
+        part = 1 - math.exp(-elapsed / FOLLOW)
+        self.boost = math.exp(math.log(self.boost) + part * (aim - math.log(self.boost)))
 
     @staticmethod
     def wanted(progress: float) -> float:
@@ -64,11 +78,12 @@ class Control:
 
     def state_dict(self) -> dict[str, Any]:
         """Plain data."""
-        return {"boost": self.boost, "landed": self.landed}
+        return {"boost": self.boost, "landed": self.landed, "pushed": self.pushed}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where ``state_dict`` was taken."""
         self.boost, self.landed = float(state["boost"]), bool(state["landed"])
+        self.pushed = float(state["pushed"])
 
 
 def on_the_way(share: float, now: Mapping[str, int], final: Mapping[str, int], channels: float) -> dict[str, int]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -59,7 +61,8 @@ def create(spec: str, *, pretrained: bool = False, **kwargs: object) -> nn.Modul
 def _fetched(spec: str, builder: Callable[..., Any], arguments: dict[str, object]) -> Any:
     """Make a model with its published weights; a network that cannot be reached is the user's to hear of, in a line."""
     try:
-        return builder(**arguments)
+        with _without_retries():
+            return builder(**arguments)
     except (OSError, RuntimeError) as error:  # downloads raise OSErrors; hubs and checksums have classes of their own
         reason = " ".join(str(error).split())[:200]
         message = (
@@ -67,6 +70,18 @@ def _fetched(spec: str, builder: Callable[..., Any], arguments: dict[str, object
             "connection, or fetch them elsewhere and name the file (model.weights, --weights) without pretrained"
         )
         raise ConfigError(message) from error
+
+
+@contextmanager
+def _without_retries() -> Iterator[None]:
+    """The hub tells of each of its tries in two lines."""
+    hub = logging.getLogger("huggingface_hub")
+    before = hub.level
+    hub.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        hub.setLevel(before)
 
 
 def default_input(model_or_spec: nn.Module | str) -> tuple[int, ...]:

@@ -42,13 +42,11 @@ class Network:
         return torch.randn(count, 3, self.size, self.size, generator=torch.Generator().manual_seed(0))
 
 
-def open_network(request: Request) -> Network:
-    """Make the network and load its weights.
+def check_model(request: Request) -> None:
+    """Refuse at once what is not to be made at all.
 
     Raises:
-        ConfigError: There is no such network, it has no weights, it is code that nobody trusts, or it is no
-            classifier of images.
-        CheckpointError: The weights cannot be read, or do not fit.
+        ConfigError: There is no such network, it has no weights, or it is code that nobody trusts.
     """
     source, _ = resolve(request.model)
     if not source and not request.trust:
@@ -57,6 +55,16 @@ def open_network(request: Request) -> Network:
     if source == "pcshrink" and request.weights is None:
         message = f"{request.model} comes without weights, so there is nothing to keep; give --weights FILE"
         raise ConfigError(message)
+
+
+def open_network(request: Request) -> Network:
+    """Make the network and load its weights.
+
+    Raises:
+        ConfigError: It is no classifier of images, or its weights cannot be fetched.
+        CheckpointError: The weights cannot be read, or do not fit.
+    """
+    source, _ = resolve(request.model)
     section: dict[str, Any] = {"name": request.model}
     if request.weights is not None:
         model, arguments = _with_weights(request.model, request.weights, sized=bool(source))

@@ -11,7 +11,7 @@ from pcshrink.data.unlabelled import has_class_folders, scan_unlabelled
 from pcshrink.errors import DataError
 from pcshrink.methods.base import Method
 from pcshrink.methods.registry import method_class
-from pcshrink.pretrained.network import Network, open_network
+from pcshrink.pretrained.network import Network, check_model, open_network
 from pcshrink.pretrained.request import Goal, Request
 from pcshrink.pretrained.schedule import Schedule, measure_speed, plan_schedule
 from pcshrink.runtime.run import use_threads
@@ -89,6 +89,8 @@ def prepare(request: Request, goal: Goal, parts: int = 1) -> Prepared:
     labelled = has_class_folders(request.images) if request.labels is None else request.labels
     asked = _asked(request)
     method = method_class(str(asked["shrink"]["method"]))
+    check_model(request)
+    _look_at(request, labelled)
     network = open_network(request)
     if isinstance(asked["data"].get("image_size"), int):
         network = dataclasses.replace(network, size=asked["data"]["image_size"])
@@ -104,6 +106,14 @@ def prepare(request: Request, goal: Goal, parts: int = 1) -> Prepared:
     recipe = check_recipe(content, "the recipe of pcshrink shrink")
     schedule = dataclasses.replace(schedule, epochs=recipe.epochs)
     return Prepared(recipe, schedule, network, val.paths, labelled, len(train.paths))
+
+
+def _look_at(request: Request, labelled: bool) -> None:
+    """Refuse a folder without images before weights are fetched from far away."""
+    if labelled:
+        scan_parts(request.images)
+    else:
+        scan_unlabelled(request.images, seed=request.seed)
 
 
 def _files(request: Request, labelled: bool, outputs: int) -> FolderFiles:

@@ -13,6 +13,7 @@ from pcshrink.artifact import read
 from pcshrink.budget.allocate import CostTarget, Limit
 from pcshrink.budget.cost_model import CostModel
 from pcshrink.budget.fixed import FixedWidths
+from pcshrink.budget.latency_target import LatencyTarget
 from pcshrink.errors import ConfigError
 from pcshrink.measure import profile
 from pcshrink.runtime.run import check_runtime
@@ -123,6 +124,8 @@ class Phases:
                 shrinker.method.set_target(target)
             else:
                 shrinker.method.set_activity_target(MeasuredTarget(limit, Gauge(session)))
+        if self.settings.latency_budget is not None:
+            self._timed_target(shrinker, self._cost_model(shrinker))  # refuses what is out of reach
         self._say_concerns(shrinker)
 
     def _say_concerns(self, shrinker: Shrinker) -> None:
@@ -174,20 +177,27 @@ class Phases:
             return
         self.costs = self._cost_model(shrinker)
         settings = self.session.settings
-        watch = Stopwatch(self.session, self.facts, self.console, settings.budget)
-        if settings.latency_budget is not None or shrinker.method.priced_by == "latency":
-            self.costs.set_times(watch.times(shrinker))
+        if shrinker.method.priced_by == "latency":
+            self.costs.set_times(self._stopwatch().times(shrinker))
         if shrinker.method.priced_by is not None:
             shrinker.method.set_prices(self.costs.prices(shrinker.method.priced_by))
         if self.limit is not None:
             shrinker.method.set_target(self._target(shrinker, self.limit, self.costs))
         elif settings.latency_budget is not None:
-            shrinker.method.set_target(watch.target(shrinker, self.costs))
+            shrinker.method.set_target(self._timed_target(shrinker, self.costs))
         elif self.facts.widths is not None and sum(self.facts.widths.values()) < self.facts.channels:
             shrinker.method.set_target(FixedWidths(self.facts.widths, self.facts.channels))
 
     def _target(self, shrinker: Shrinker, limit: Limit, costs: CostModel) -> CostTarget:
         return CostTarget(limit, costs, shrinker.config, shrinker.align, self.session.settings.gates)
+
+    def _timed_target(self, shrinker: Shrinker, costs: CostModel) -> LatencyTarget:
+        watch = self._stopwatch()
+        costs.set_times(watch.times(shrinker))
+        return watch.target(shrinker, costs)
+
+    def _stopwatch(self) -> Stopwatch:
+        return Stopwatch(self.session, self.facts, self.console, self.session.settings.budget)
 
     def _call_teacher(self) -> None:
         if self.recipe.distill is not None:

@@ -20,6 +20,7 @@ from pcshrink.artifact import read
 from pcshrink.artifact.store import finish_stopped_save
 from pcshrink.common.allocator import keep_freed_memory
 from pcshrink.common.files import write_text
+from pcshrink.common.light_import import version_alone
 from pcshrink.common.lock import sole_writer
 from pcshrink.common.preprocessing import Preprocessing
 from pcshrink.common.scratch import drop_leftovers
@@ -180,13 +181,13 @@ def _train(
 
 
 def _fabric(recipe: Recipe) -> Any:
-    from lightning.fabric import Fabric
-    from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
-    from lightning.fabric.strategies.ddp import DDPStrategy
+    with version_alone("torchmetrics"):
+        from lightning_fabric import Fabric
+    from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+    from lightning_fabric.strategies.ddp import DDPStrategy
 
-    for name in ("lightning.fabric", "lightning.pytorch", "lightning"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module=r"lightning\..*")
+    logging.getLogger("lightning_fabric").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module=r"lightning_fabric\..*")
     settings, world = recipe.train, int(os.environ.get("WORLD_SIZE", "1"))
     patience = datetime.timedelta(minutes=settings.timeout)
     strategy: Any = DDPStrategy(timeout=patience) if world > 1 else "auto"

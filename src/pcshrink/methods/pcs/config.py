@@ -40,7 +40,8 @@ class ShrinkConfig(GeneratorConfig):
     """How a network is to be shrunk by the paper's method.
 
     Attributes:
-        strength: How hard the channels are pushed, in units of the paper's rate; "A", "B", "C" are 2/3, 1 and 4/3.
+        strength: How hard the channels are pushed; "A", "B", "C" are 2/3, 1 and 4/3. 1 is the paper's rate, raised in
+            schedules that are shorter than the paper's.
         lr: The learning rate (the peak of your schedule while shrinking); how much faster gates must move in a short
             schedule depends on it.
         momentum: The momentum, for the same; 0 for none.

@@ -11,20 +11,28 @@ from torch import Tensor
 
 from pcshrink.config import MethodConfig, Quantity
 from pcshrink.errors import SalienceError
-from pcshrink.methods.base import Step, Target
-from pcshrink.methods.control import AHEAD, LAND_AT, Control, on_the_way
+from pcshrink.methods.base import Step
+from pcshrink.methods.control import AHEAD, LAND_AT
 from pcshrink.methods.pcs.config import ShrinkConfig
-from pcshrink.methods.pcs.rules import FASTEST, PAPER_RATE, haste, keep_mask, rate, shortest_push, steady_rate, travel
-from pcshrink.methods.pcs.salience import SalienceMethod
+from pcshrink.methods.pcs.forecast import ramp
+from pcshrink.methods.pcs.rules import (
+    FASTEST,
+    PAPER_RATE,
+    haste,
+    keep_mask,
+    rate,
+    shortest_push,
+    steady_rate,
+    travel,
+    unlearned,
+)
+from pcshrink.methods.pcs.steering import Steered
 
-STEER_EVERY = 10  # steps
 FIRST_LOOK = 20  # steps after which a push must have been felt; a loss scaler may skip some in the beginning
-STUBBORN = 0.5  # power of a salience that counts as left; in proportion, many channels stopped half-way would do
 AWAKE = 0.2  # salience down to which channels that are not pushed are hastened
-GENTLE = 0.3  # of the paper's rate: where a budget starts from, so that at first the task decides alone
 
 
-class PCS(SalienceMethod[ShrinkConfig]):
+class PCS(Steered):
     """Progressive Channel-Shrinking: a growing penalty pushes the k lowest saliences of each group to zero.
 
     A channel leaves only when its running salience is at zero; what the task needs stays. With a budget the rate is
@@ -33,10 +41,6 @@ class PCS(SalienceMethod[ShrinkConfig]):
     Attributes:
         lam_base: The shrinking rate that the schedule ends with.
         haste: How many times as far as the optimizer takes them the gates' biases move while pushing.
-        target: The budget, if there is one.
-        control: How the budget steers the rate.
-        least: With a budget: the fewest channels each group may keep; the widths themselves where they are dictated.
-        channels: With a budget: how many channels all groups had in the beginning.
     """
 
     Config: ClassVar[type[MethodConfig]] = ShrinkConfig
@@ -49,12 +53,8 @@ class PCS(SalienceMethod[ShrinkConfig]):
         self.lam_base = config.lam or config.multiple * PAPER_RATE
         reach = travel(config.lr, config.momentum, config.optimizer)
         self.haste = haste(config.total_steps, reach)
-        self._steady = steady_rate(config.init_salience, AHEAD * config.total_steps, self.haste * reach)
-        self.target: Target | None = None
-        self.control = Control()
-        self.least: dict[str, int] = {}
-        self.channels = 0
-        self._prices: Tensor | None = None
+        self.reach = self.haste * reach
+        self._steady = steady_rate(config.init_salience, AHEAD * config.total_steps, self.reach)
         self._biases_before: Tensor | None = None
         self._asked = self._felt = False  # whether the penalty was made, and a gradient came back from it
 
@@ -67,29 +67,6 @@ class PCS(SalienceMethod[ShrinkConfig]):
         """
         return {"init_salience": 0.99, "allocation": "uniform"}
 
-    def set_target(self, target: Target) -> None:
-        """Meet a budget: by widths that are learned, or by the same share of every group."""
-        self.target = target
-        if self.steps:
-            return  # the run goes on with a network that was cut
-        self.channels = sum(group.channels for group in self.groups)
-        if self._dictated:
-            self.least = target.widths()
-            self.aim(self._next())
-            return
-        self.least = target.floors(self._share)
-        self.control.boost = GENTLE
-        self.aim(self.least)
-
-    @property
-    def _share(self) -> float:
-        return 0.0 if isinstance(self.config.ratio, Mapping) else self.config.ratio
-
-    @property
-    def _dictated(self) -> bool:
-        """Widths do not follow from what channels turn out to be worth."""
-        return self.config.allocation == "uniform" or isinstance(self.config.ratio, Mapping)
-
     @property
     def priced_by(self) -> Quantity | None:
         """As configured."""
@@ -98,22 +75,18 @@ class PCS(SalienceMethod[ShrinkConfig]):
     def set_prices(self, prices: Mapping[str, float]) -> None:
         """Weigh the push on each group; a channel that passes several gates pays its price once."""
         each = torch.cat([torch.full((g.channels,), float(prices[g.name])) for g in self.groups])
-        self._prices = each.to(self.units.running.device) / self.units.gates_passed
+        self.prices = each.to(self.units.running.device) / self.units.gates_passed
 
     @property
     def lam(self) -> float:
         """The shrinking rate lambda(t) at the current step."""
         config = self.config
         if self.target is None or config.lam is not None:
-            return rate(self.lam_base, self.steps, config.total_steps, config.power)
-        if self._dictated:
+            raised = 1.0 if config.lam is not None else unlearned(config.total_steps)
+            return raised * rate(self.lam_base, self.steps, config.total_steps, config.power)
+        if self.dictated:
             return config.multiple * self._steady * self.control.boost
-        return self.lam_base * self.control.boost
-
-    @property
-    def progress(self) -> float:
-        """The share of the shrinking phase that is over."""
-        return min(self.steps / self.config.total_steps, 1.0)
+        return self.lam_base * self.control.boost * ramp(self.progress)
 
     def select(self) -> Tensor:
         """The k lowest of each group, or of all groups together."""
@@ -126,7 +99,7 @@ class PCS(SalienceMethod[ShrinkConfig]):
         """R, before it is weighted by lambda: the salience of the selected channels, mean over the batch."""
         self.check_pass()
         chosen = self.selected_units
-        return self.units.loss(chosen if self._prices is None else chosen * self._prices)
+        return self.units.loss(chosen if self.prices is None else chosen * self.prices)
 
     def loss(self, step: Step | None = None) -> Tensor:
         """lambda(t) R."""
@@ -152,7 +125,7 @@ class PCS(SalienceMethod[ShrinkConfig]):
         if pushing and self.steps == min(FIRST_LOOK, math.ceil(LAND_AT * self.config.total_steps)):
             self._check_push()
         if pushing and self.target is not None:
-            self._steer(self.target)
+            self.steer(self.target)
 
     def _biases(self) -> Tensor:
         return torch.cat([gate.generator.fc2.bias.detach() for gate in self.units.gates])
@@ -197,55 +170,6 @@ class PCS(SalienceMethod[ShrinkConfig]):
         """Gates that are as they were in the beginning."""
         start = 6 * (self.config.init_salience - 0.5)
         return [n for n, gate in self.salience_gates.items() if bool((gate.generator.fc2.bias == start).all())]
-
-    def _steer(self, target: Target) -> None:
-        due = self.steps % STEER_EVERY == 0 and not self.control.landed
-        if due:
-            self.control.steer(self.progress, self._removed(target), STEER_EVERY / self.config.total_steps)
-            if self._dictated:
-                self.aim(self._next())
-        if self.control.lands(self.progress) or (due and target.cost(self.alive()) <= target.limit):
-            self._land(target)
-        if self.control.landed:
-            self._close()
-
-    def _next(self) -> dict[str, int]:
-        """Where widths are dictated: those to push for now, which is what should be left a little later."""
-        share = Control.wanted(self.progress + AHEAD)
-        return on_the_way(share, {group.name: group.channels for group in self.groups}, self.least, self.channels)
-
-    def _worth(self) -> dict[str, Tensor]:
-        return {name: worth.cpu() for name, worth in self.by_group(self.units.worth).items()}
-
-    def _removed(self, target: Target) -> float:
-        """Which share of what must leave is gone; a channel half pushed down is hardly gone at all."""
-        whole = self.config.init_salience
-        left = {n: float((running / whole).clamp(max=1).pow(STUBBORN).sum()) for n, running in self.scores().items()}
-        return (target.dense - target.cost(left)) / (target.dense - target.limit)
-
-    def alive(self) -> dict[str, int]:
-        """How many channels of each group are not dead."""
-        threshold = self.config.threshold
-        return {name: max(int((s > threshold).sum()), 1) for name, s in self.scores().items()}
-
-    def _land(self, target: Target) -> None:
-        """Fix the widths; let go of what stays."""
-        self.control.landed = True
-        self.aim(self.least if self._dictated else target.widths(self._worth(), self.least))
-        asleep = ~self.selected_units & (self.units.running <= self.config.threshold)
-        places = self.units.spread(asleep.to(torch.float32)) > 0
-        for gate, part in zip(self.units.gates, places.split(self.units.widths), strict=True):
-            if bool(part.any()):
-                gate.reopen(part.nonzero().flatten())
-
-    def _close(self) -> None:
-        """Bring what must go and is still alive down to zero."""
-        opening = self.control.opening(self.progress)
-        if opening >= 1.0:
-            return
-        places = self.units.spread(self.selected_units.to(torch.float32))
-        for gate, part in zip(self.units.gates, places.split(self.units.widths), strict=True):
-            gate.close(part, opening)
 
     def keep(self) -> dict[str, Tensor]:
         """What is not dead, at least ``min_channels`` and aligned; with a budget the widths it landed at."""
@@ -310,14 +234,10 @@ class PCS(SalienceMethod[ShrinkConfig]):
 
     def state_dict(self) -> dict[str, Any]:
         """Steps, widths, rate and how the budget steers."""
-        own = {"lam_base": self.lam_base, "control": self.control.state_dict(), "R": self.pushed}
-        return super().state_dict() | own | {"least": dict(self.least), "channels": self.channels}
+        return super().state_dict() | {"lam_base": self.lam_base, "R": self.pushed}
 
     def load_state_dict(self, state: Any) -> None:
         """Go on where ``state_dict`` was taken; the network may have been cut since."""
         super().load_state_dict(state)
         self.lam_base = float(state["lam_base"])
-        self.control.load_state_dict(state["control"])
         self.pushed = float(state["R"])
-        self.least = {str(name): int(width) for name, width in state["least"].items()}
-        self.channels = int(state["channels"])

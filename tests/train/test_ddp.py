@@ -24,7 +24,7 @@ from pcshrink.train.run import train
 from testing.training import TINY, model_bytes
 
 pytestmark = [pytest.mark.train, pytest.mark.slow]
-Call = Callable[[Path, Path], tuple[Any, str]]
+Call = Callable[..., tuple[Any, str]]
 
 
 @pytest.fixture
@@ -32,8 +32,8 @@ def two_processes(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[
     """`pcshrink train --devices 2` with a recipe: the exit code and what was said. The two are real processes."""
     handlers = {each: signal.getsignal(each) for each in SIGNALS}
 
-    def call(recipe: Path, out: Path) -> tuple[Any, str]:
-        words = ["train", str(recipe), "--out", str(out), "--devices", "2", "--quiet"]
+    def call(recipe: Path, out: Path, *more: str) -> tuple[Any, str]:
+        words = ["train", str(recipe), "--out", str(out), "--devices", "2", "--quiet", *more]
         monkeypatch.setattr(sys, "argv", ["pcshrink", *words])
         with pytest.raises(SystemExit) as stop:
             main()
@@ -65,8 +65,22 @@ def _killed_once(recipe: Path, out: Path) -> str:
     return log
 
 
+def _stopped(recipe: Path, out: Path) -> None:
+    """Two processes that SIGTERM reaches after their first epoch."""
+    command = [sys.executable, "-m", "pcshrink", "train", str(recipe), "--out", str(out), "--devices", "2"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    while not (out / "metrics.jsonl").is_file() and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    _, log = process.communicate()
+    assert process.returncode == 128 + signal.SIGTERM, log
+    assert "a checkpoint is written. Go on with: pcshrink train" in log
+    assert "Traceback" not in log
+
+
 @pytest.mark.timeout(600)
-def test_two_processes_give_what_one_gives_even_if_one_is_killed_and_started_again(
+def test_two_processes_give_what_one_gives_even_if_they_are_stopped_or_one_is_killed(
     two_processes: Call, tmp_path: Path
 ) -> None:
     """In float64: a float32 run of this net multiplies a rounding error by 100,000 within an epoch."""
@@ -78,7 +92,8 @@ def test_two_processes_give_what_one_gives_even_if_one_is_killed_and_started_aga
     content["shrink"] = {"budget": {"madds": 0.5}, "lam": 0.02, "compact_every": 1}
     recipe.write_text(yaml.safe_dump(content))
     train(check_recipe(content), tmp_path / "one", quiet=True)
-    code, log = two_processes(recipe, tmp_path / "two")
+    _stopped(recipe, tmp_path / "two")
+    code, log = two_processes(recipe, tmp_path / "two", "--resume")
     assert code == 0, log
     assert "had chosen other channels" not in log
     one, two = (read(tmp_path / name / "model") for name in ("one", "two"))
@@ -91,21 +106,6 @@ def test_two_processes_give_what_one_gives_even_if_one_is_killed_and_started_aga
         assert spread <= 1e-6 * max(float(tensor.double().abs().max()), 1.0), (name, spread)
     assert "going on at epoch" in _killed_once(recipe, tmp_path / "killed")
     assert model_bytes(tmp_path / "killed") == model_bytes(tmp_path / "two")
-
-
-def test_two_processes_save_and_stop_together(tmp_path: Path) -> None:
-    recipe, out = tmp_path / "tiny.yaml", tmp_path / "out"
-    recipe.write_text(yaml.safe_dump(TINY | {"epochs": {"dense": 1000, "shrink": 1, "settle": 1}}))
-    command = [sys.executable, "-m", "pcshrink", "train", str(recipe), "--out", str(out), "--devices", "2"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
-    while not (out / "metrics.jsonl").is_file() and process.poll() is None:
-        time.sleep(0.1)
-    process.send_signal(signal.SIGTERM)
-    _, log = process.communicate()
-    assert process.returncode == 128 + signal.SIGTERM, log
-    assert "a checkpoint is written. Go on with: pcshrink train" in log
-    assert "Traceback" not in log
 
 
 def test_a_mistake_is_said_once(two_processes: Call, tmp_path: Path) -> None:

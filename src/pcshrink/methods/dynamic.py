@@ -22,6 +22,7 @@ from pcshrink.surgery.plan import GateSite
 C = TypeVar("C", bound=MethodConfig)
 TRIALS = 12  # halvings of a setting's range
 NEAR = (0.992, 0.999)  # a measured cost this close to its limit is left as it is
+NARROW = 0.05  # share of a range that a trial keeps off its ends
 GOLDEN = 0.618034
 
 
@@ -134,19 +135,30 @@ class Knob(Dynamic[C]):
         self._find(target)
 
     def _find(self, target: ActivityTarget) -> None:
-        """Measure which setting meets the budget with the weights as they are."""
+        """Measure which setting meets the budget with the weights as they are.
+
+        Where both ends of what is left of the range were measured, every other trial lies where a straight line
+        between them meets the budget; the others halve the range, so that a bent curve does not take long either.
+        """
         least, most = (share * target.limit for share in NEAR)
         low, high, step = self.lowest, self.highest, (self.highest - self.lowest) / 2**TRIALS
+        below = above = math.nan  # what the ends cost
         known = [] if self.goal is None else [self.goal, self.beyond]
+        halve = False
         while high - low > step * 1.5:
-            trial = known.pop(0) if known else (low + high) / 2
+            on_line = (least + most - 2 * below) / (2 * (above - below)) if above > below and not halve else 0.5
+            trial = known.pop(0) if known else low + (high - low) * min(max(on_line, NARROW), 1 - NARROW)
             if not low < trial < high:
                 continue
             self.open(trial)
             cost = target.cost()
-            low, high = (trial, high) if cost <= most else (low, trial)
+            if cost <= most:
+                low, below = trial, cost
+            else:
+                high, above = trial, cost
             if least <= cost <= most:
                 break
+            halve = not halve
         self.goal, self.beyond = low, high
         self.follow()
 

@@ -24,7 +24,7 @@ SETTINGS = (
     "data.least_crop=0.5",
     "data.workers=0",
     "data.batch_size=128",
-    "epochs.settle=3",
+    "epochs.settle=5",
     "optimizer.lr=1e-3",
 )
 

@@ -1,4 +1,4 @@
-"""Recipes as they are read and refused, and what they ask for: the timetable, mixtures, averages."""
+"""Recipes as they are read and refused, and what they ask for: the timetable, mixtures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from pcshrink.errors import ConfigError
-from pcshrink.train.average import Average
 from pcshrink.train.objective import mix
 from pcshrink.train.recipe.read import check_recipe, dump_recipe, load_recipe, recipe_names
 from pcshrink.train.recipe.schema import EpochsSection, OptimizerSection
@@ -100,28 +99,3 @@ def test_mixup_depends_on_the_place_only() -> None:
     assert 0.5 <= own <= 1
     assert torch.allclose(mixed, own * images + (1 - own) * images[partner])
     assert mix(images, 0.2, seed=0, epoch=3, batch=6, rank=0)[2] != own
-
-
-def test_the_average_follows_weights_slowly_and_buffers_at_once() -> None:
-    net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
-    average = Average(net, 0.9, age=100)
-    with torch.no_grad():
-        net[0].weight.add_(1.0)
-        net[1].running_mean.add_(5.0)  # type: ignore[union-attr, operator]
-    mean = average.model
-    before = mean[0].weight.clone()  # type: ignore[index]
-    average.update(net)
-    assert torch.allclose(mean[0].weight - before, torch.full((2, 2), 0.1), atol=1e-6)  # type: ignore[index]
-    assert torch.equal(mean[1].running_mean, net[1].running_mean)  # type: ignore[index, arg-type]
-
-
-def test_a_young_average_follows_faster() -> None:
-    net = torch.nn.Linear(2, 2)
-    young, old = Average(net, 0.99), Average(net, 0.99, age=10_000)
-    with torch.no_grad():
-        net.weight.add_(1.0)
-    for average in (young, old):
-        average.update(net)
-    assert float((net.weight - young.model.weight).detach().mean()) == pytest.approx(0.1, abs=1e-6)  # type: ignore[operator]
-    assert float((net.weight - old.model.weight).detach().mean()) == pytest.approx(0.99, abs=1e-6)  # type: ignore[operator]
-    assert young.age == 1

@@ -14,7 +14,7 @@ from pcshrink.artifact.record import Artifact
 from pcshrink.errors import CheckpointError
 from pcshrink.train.history import History
 
-COSTS = ("params", "madds", "mem_access", "paper_madds", "paper_mem_access", "generator_madds", "error", "loss")
+COSTS = ("params", "madds", "mem_access", "paper_madds", "paper_mem_access", "gate_madds", "error", "loss")
 PHASES = ("dense", "warmup", "shrink", "settle")
 KNOWN_IMAGES = {"cifar10": 10_000}  # where a run did not record how many it was evaluated on
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from pcshrink.surgery.cut import apply_plan
 from pcshrink.surgery.fold import fold
@@ -38,6 +40,28 @@ class Average:
             kept.copy_(now)
         self.follow_switches(model)
         self.age += 1
+
+    @torch.no_grad()
+    def recalibrate(self, batches: Iterable[Tensor]) -> None:
+        """Take the statistics of the batch norms anew.
+
+        The model's own belong to its newest weights, which at a high learning rate are far from their average.
+
+        Args:
+            batches: Training images; the norms end up with the mean over these batches.
+        """
+        norms = [m for m in self.model.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
+        momenta = [norm.momentum for norm in norms]
+        for norm in norms:
+            norm.reset_running_stats()
+            norm.momentum = None  # all batches alike
+            norm.training = True
+        try:
+            for images in batches if norms else ():
+                self.model(images)
+        finally:
+            for norm, momentum in zip(norms, momenta, strict=True):
+                norm.momentum, norm.training = momentum, False
 
     def follow_switches(self, model: nn.Module) -> None:
         """Let the gates do what the model's gates do."""

@@ -81,7 +81,7 @@ def _dynamic_costs(result: Result, session: Session, final: nn.Module) -> dict[s
     return {
         "params": layers.params, "madds": round(layers.madds), "mem_access": layers.mem_access,
         "paper_madds": round(paper.madds), "paper_mem_access": paper.mem_access,
-        "generator_madds": layers.gate_madds,
+        "gate_madds": layers.gate_madds,
     }  # fmt: skip
 
 

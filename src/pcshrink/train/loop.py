@@ -303,6 +303,7 @@ class Loop:
             self.session.callbacks.before_evaluation(self)
             # Several processes may have different numbers of batches, so they cannot ask each other in between.
             check = self._check_stop if self.fabric.world_size == 1 else None
+            self.session.recalibrate(self.epoch)
             score = evaluate(self.session.best, self.session.data.val, self.fabric, check)
         means = self._means()
         row: dict[str, Any] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import gc
+import itertools
 import logging
 from typing import Any
 
@@ -32,6 +33,7 @@ from pcshrink.train.sync_norm import synchronise_, unsynchronise_
 from pcshrink.train.weights import load_weights_
 
 log = logging.getLogger(__name__)
+RECALIBRATED_ON = 2048  # images
 # float64 is ours alone: Fabric's own would give scores back in float32.
 PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed", "fp64": "32-true"}
 
@@ -114,6 +116,15 @@ class Session:
             self.average = Average(self.model, self.recipe.train.ema)
         self.model.train()
 
+    def recalibrate(self, epoch: int) -> None:
+        """Before an evaluation: give the average's norms the statistics of some training images of this epoch."""
+        if self.average is None:
+            return
+        count = -(-RECALIBRATED_ON // self.recipe.data.settings.batch_size)
+        batches = itertools.islice(self.data.train.batches(epoch), count)
+        with self.fabric.autocast():
+            self.average.recalibrate(images.to(self.dtype) for images, _ in batches)
+
     def restart(self) -> None:
         """The model has other weights: forget what optimizer and average know of those before."""
         self.average = None
@@ -185,10 +196,10 @@ class Session:
             for switch, value in state["switches"][name].items():
                 setattr(gate, switch, value)
         self.mask = PrunePlan.from_dict(state["mask"]) if state["mask"] is not None else None
-        if state["average"] is not None:
+        self.prepare(state["optimizer"])
+        if state["average"] is not None:  # after the norms are shared between processes, so that its own are too
             self.average = Average(self.model, self.recipe.train.ema, int(state["average"]["age"]))
             _load(self.average.model, state["average"]["model"])
-        self.prepare(state["optimizer"])
 
     def add_cut(self, plan: PrunePlan) -> None:
         """Remember a cut."""

@@ -136,7 +136,7 @@ class TrainSection(Section):
     Attributes:
         label_smoothing: Share of the target spread over all classes.
         mixup: Alpha of the Beta distribution that mixes pairs of images; 0 turns it off.
-        ema: Decay of the average of the weights that is evaluated and saved; 0 turns it off.
+        ema: Decay of the average of the weights that is evaluated and saved, its norms recalibrated; 0 turns it off.
         precision: Of the forward and backward pass; weights stay float32 (float64 with ``fp64``).
         compile: Run the network through ``torch.compile``.
         channels_last: Images and weights in channels_last layout.

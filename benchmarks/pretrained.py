@@ -24,7 +24,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from benchmarks.pretrained_cifar10 import finetune, half_table, halve
+from benchmarks.pretrained_cifar10 import finetune, half_table, halve, into
 from benchmarks.pretrained_storage import examine
 from pcshrink.artifact import load
 from pcshrink.data import DataConfig, load_dataset
@@ -53,9 +53,9 @@ def check(folder: Path, listed: str) -> None:
 
 def shrink(images: Path, weights: Path, runs: Path, shares: tuple[float, ...]) -> None:
     for share in shares:
-        words = ["shrink", MODEL, "--weights", str(weights), "--images", str(images), "--no-labels", "--resume"]
+        words = ["shrink", MODEL, "--weights", str(weights), "--images", str(images), "--no-labels"]
         words += [w for setting in SETTINGS for w in ("--set", setting)]
-        words += ["--budget", f"latency={share}", "--out", str(runs / f"mobilenet-{share}")]
+        words += ["--budget", f"latency={share}", *into(runs / f"mobilenet-{share}")]
         subprocess.run([sys.executable, "-m", "pcshrink", *words], check=True)
 
 

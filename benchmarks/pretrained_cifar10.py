@@ -41,10 +41,15 @@ def finetune(cifar: Path, weights: Path, runs: Path) -> None:
         kept = {n: known[n] if n in known and known[n].shape == t.shape else t for n, t in fresh.items()}
         save_file({name: tensor.contiguous() for name, tensor in kept.items()}, start)
     dense = runs / "cifar10-dense"
-    words = [str(RECIPE), "--out", str(dense), *(["--resume"] if dense.is_dir() else [])]
+    words = [str(RECIPE), *into(dense)]
     for setting in (f"data.root={images}", f"model.weights={start}"):
         words += ["--set", setting]
     subprocess.run([sys.executable, "-m", "pcshrink", "train", *words], check=True)
+
+
+def into(folder: Path) -> list[str]:
+    """Write into a folder; go on with what is there."""
+    return ["--out", str(folder), *(["--resume"] if folder.is_dir() else [])]
 
 
 def write_images(cifar: Path, folder: Path) -> None:
@@ -62,8 +67,8 @@ def write_images(cifar: Path, folder: Path) -> None:
 
 def halve(runs: Path, budget: str | None) -> None:
     for goal in BUDGETS if budget is None else (budget,):
-        words = ["shrink", MODEL, "--weights", str(runs / "cifar10-dense" / "model" / "model.safetensors"), "--resume"]
-        words += ["--images", str(runs / "cifar10-images"), "--budget", goal, "--out", str(_folder(runs, goal))]
+        words = ["shrink", MODEL, "--weights", str(runs / "cifar10-dense" / "model" / "model.safetensors")]
+        words += ["--images", str(runs / "cifar10-images"), "--budget", goal, *into(_folder(runs, goal))]
         words += [w for setting in SETTINGS for w in ("--set", setting)]
         subprocess.run([sys.executable, "-m", "pcshrink", *words], check=True)
 

@@ -19,6 +19,7 @@ from testing.bad_inputs.command_line import command_line
 from testing.bad_inputs.files import files
 from testing.bad_inputs.place import Place
 from testing.bad_inputs.python_calls import python_calls
+from testing.bad_inputs.python_more import python_more
 from testing.bad_inputs.recipes import recipes
 
 KINDS = ("clear", "traceback", "silent")
@@ -26,7 +27,7 @@ KINDS = ("clear", "traceback", "silent")
 
 def every_case() -> list[Case]:
     """The whole list."""
-    return [*command_line(), *recipes(), *python_calls(), *files()]
+    return [*command_line(), *recipes(), *python_calls(), *python_more(), *files()]
 
 
 def main() -> None:

@@ -50,12 +50,14 @@ class MethodConfig:
         ratios = dict(self.ratio) if isinstance(self.ratio, Mapping) else {"": self.ratio}
         for pattern, ratio in ratios.items():
             where = f"ratio[{pattern!r}]" if pattern else "ratio"
+            self.check(isinstance(pattern, str), "ratio", self.ratio, "a number, or a number for each pattern of names")
             self.check(is_number(ratio) and 0 < ratio < 1, where, ratio, "a number above 0 and below 1, such as 0.5")
         self.check(bool(ratios), "ratio", self.ratio, "a number, or at least one pattern with a number")
         for name in ("include", "exclude"):
             value = getattr(self, name)
-            if isinstance(value, str):
-                self.check(False, name, value, f"a list of patterns, for example {name}=[{value!r}]")
+            fine = isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
+            example = value if isinstance(value, str) else "layer1.*"
+            self.check(fine, name, value, f"a list of patterns, for example {name}=[{example!r}]")
             object.__setattr__(self, name, tuple(value))
         self.check_counts("total_steps", "min_channels")
         if self.align != "auto":

@@ -117,6 +117,8 @@ bench {saved} --seconds 0
 bench {saved} --seconds -1
 bench {saved} --seconds nan
 bench {saved} --threads 0
+bench {saved} --threads 100000
+bench {run} {run}/model
 bench {saved} --batch 0
 bench {saved} --batch 1,,2
 bench {saved} --runtime tensorrt

@@ -43,6 +43,9 @@ def full_name(builder: str | None) -> str | None:
     Raises:
         ConfigError: No library knows it.
     """
+    if builder is not None and not isinstance(builder, str):
+        message = f"builder names a model, such as 'timm:resnet18' or 'package.module:callable', got {builder!r}"
+        raise ConfigError(message)
     if builder is None or ":" in builder:
         return builder
     return ":".join(resolve(builder))

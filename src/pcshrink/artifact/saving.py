@@ -18,6 +18,7 @@ from pcshrink.artifact.state import frozen, gate_states, scale_states, take_apar
 from pcshrink.artifact.store import WEIGHTS, folder_at, replace_artifact, sha256
 from pcshrink.common.preprocessing import Preprocessing
 from pcshrink.errors import CheckpointError, ConfigError, PlanMismatchError
+from pcshrink.graph.images import check_images
 from pcshrink.graph.model import check_finite, unwrap
 from pcshrink.methods.prepared import mark_of
 from pcshrink.surgery.gate import GATE
@@ -58,12 +59,16 @@ def save(
 
     Raises:
         CheckpointError: The folder or a tensor cannot be written.
-        ConfigError: The builder does not make this model, or an argument is not plain data.
+        ConfigError: The builder does not make this model, an argument is not plain data, or the model does not take the
+            images of the preprocessing.
         PlanMismatchError: The plan belongs to another model.
         VerificationError: The model holds numbers that are not finite.
     """
     base, folder, plan = unwrap(model), folder_at(dir), None if plan is None else require_plan(plan)
     check_finite(base)
+    shape = _shape(input_shape, preprocessing)
+    if preprocessing is not None:
+        check_images(base, preprocessing)
     tensors, tied = take_apart(base)
     shapes = {name: tuple(t.shape) for name, t in tensors.items()}
     shapes |= {alias: shapes[name] for alias, name in tied.items()}
@@ -73,7 +78,7 @@ def save(
         builder=full_name(builder),
         builder_args=plain_arguments(builder, builder_args or {}),
         model_class=f"{type(base).__module__}.{type(base).__qualname__}",
-        input_shape=_shape(input_shape, preprocessing),
+        input_shape=shape,
         preprocessing=preprocessing,
         metrics=_plain(metrics or {}, "metrics"),
         versions=versions(),
@@ -96,6 +101,9 @@ def _shape(given: Sequence[int] | None, preprocessing: Preprocessing | None) -> 
         return preprocessing.input_size if preprocessing is not None else None
     if not isinstance(given, Sequence) or not all(type(n) is int and n > 0 for n in given):
         message = f"input_shape must be the sizes of one sample, such as (3, 224, 224), got {given!r}"
+        raise ConfigError(message)
+    if preprocessing is not None and tuple(given) != tuple(preprocessing.input_size):
+        message = f"input_shape is {tuple(given)}, but preprocessing makes images of {preprocessing.input_size}"
         raise ConfigError(message)
     return tuple(given)
 

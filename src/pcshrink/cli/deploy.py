@@ -159,8 +159,8 @@ def bench(
     from pcshrink.runtime.run import check_runtime
 
     place = check_runtime(runtime, trust=trust)
-    if len({folder.resolve() for folder in folders}) < len(folders):
-        message = f"a folder is named twice: {' '.join(map(str, folders))}; it would be compared with itself"
+    if len({saved_in(folder).resolve() for folder in folders}) < len(folders):
+        message = f"a network is named twice: {' '.join(map(str, folders))}; it would be compared with itself"
         raise ConfigError(message)
     if not shape:
         _same_inputs([saved_in(folder) for folder in folders])

@@ -29,6 +29,9 @@ def staged(path: str | Path, error: type[ShrinkError] = CheckpointError) -> Iter
     Raises:
         CheckpointError: It cannot be written (or whatever ``error`` says); what was there before is unchanged.
     """
+    if not isinstance(path, str | Path):
+        message = f"a file is named by a path, got {type(path).__name__}"
+        raise error(message)
     target = Path(path)
     if target.is_dir():
         message = f"{target} cannot be written: it is a folder; name a file in it"

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Literal
 
 from pcshrink.errors import CheckpointError
 
@@ -32,7 +33,7 @@ def sole_writer(folder: Path, what: str = "run", patience: float = 0.0) -> Itera
     handle = os.open(folder, os.O_RDONLY)
     try:
         end = time.monotonic() + patience
-        while not _taken(handle):
+        while _try(handle) == "held":  # a disk without locks keeps no two writers apart
             if time.monotonic() >= end:
                 message = (
                     f"another {what} is writing into {folder} at this moment; wait for it, or choose another folder"
@@ -55,17 +56,19 @@ def locked_or_none(folder: str | Path) -> int | None:
         handle = os.open(folder, os.O_RDONLY)
     except OSError:
         return None
-    if _taken(handle):
+    if _try(handle) == "taken":
         return handle
     os.close(handle)
     return None
 
 
-def _taken(handle: int) -> bool:
+def _try(handle: int) -> Literal["taken", "held", "no locks"]:
     import fcntl
 
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return "held"
     except OSError:
-        return False
-    return True
+        return "no locks"
+    return "taken"

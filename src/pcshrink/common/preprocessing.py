@@ -50,15 +50,20 @@ class Preprocessing:
 
     def __post_init__(self) -> None:
         size = self.input_size
+        for name in ("input_size", "mean", "std", "classes"):
+            if not isinstance(getattr(self, name), tuple | list):
+                _refuse(name, "a tuple", getattr(self, name))
         if len(size) != 3 or any(type(n) is not int or n < 1 for n in size):
             _refuse("input_size", "channels, height and width, each at least 1", size)
         for name, values in (("mean", self.mean), ("std", self.std)):
-            if len(values) != size[0] or not all(math.isfinite(n) for n in values):
+            if len(values) != size[0] or not all(isinstance(n, int | float) and math.isfinite(n) for n in values):
                 _refuse(name, f"{size[0]} numbers, one per channel", values)
         if min(self.std) <= 0:
             _refuse("std", "positive", self.std)
         if self.resize and (type(self.resize) is not int or self.resize < max(size[1:])):
             _refuse("resize", f"0 or at least the input's {max(size[1:])}", self.resize)
+        if not all(isinstance(name, str) for name in self.classes):
+            _refuse("classes", "names", self.classes)
         if self.interpolation not in INTERPOLATIONS:
             _refuse("interpolation", f"one of {', '.join(INTERPOLATIONS)}", self.interpolation)
 

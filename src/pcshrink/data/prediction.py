@@ -35,12 +35,14 @@ class Prediction:
     shares: tuple[float, ...]
 
 
-def predict(source: str | Path, images: Iterable[str | Path], *, top: int = 5, trust: bool = False) -> list[Prediction]:
+def predict(
+    source: str | Path, images: str | Path | Iterable[str | Path], *, top: int = 5, trust: bool = False
+) -> list[Prediction]:
     """Classify image files with a saved network.
 
     Args:
         source: The folder of an artifact, or an ONNX file that was exported from one.
-        images: Image files, or folders of them.
+        images: Image files, or folders of them; one may be given by itself.
         top: How many classes to name.
         trust: Run a builder of the user's own that the artifact names.
 
@@ -52,7 +54,7 @@ def predict(source: str | Path, images: Iterable[str | Path], *, top: int = 5, t
     if type(top) is not int or top < 1:
         message = f"top must be a whole number of at least 1, got {top!r}"
         raise ConfigError(message)
-    files = _files(images)
+    files = _files([images] if isinstance(images, str | Path) else images)
     network, seen = _open(Path(source), trust)
     predictions = []
     for path in files:
@@ -73,7 +75,11 @@ def _files(images: Iterable[str | Path]) -> Sequence[Path]:
         if not entry.is_dir():
             files.append(entry)
             continue
-        inside = sorted(path for path in entry.rglob("*") if path.name.lower().endswith(EXTENSIONS))
+        try:
+            inside = sorted(path for path in entry.rglob("*") if path.name.lower().endswith(EXTENSIONS))
+        except OSError as error:
+            message = f"{entry} cannot be searched for images: {error}"
+            raise DataError(message) from error
         if not inside:
             message = f"there are no images in {entry}"
             raise DataError(message)

@@ -15,6 +15,7 @@ from pcshrink.errors import CheckpointError, ConfigError, VerificationError
 from pcshrink.export.agree import Batch, ExportReport, agree, prepare
 from pcshrink.export.registry import ExportFormat
 from pcshrink.graph.exporters import FOR_DEPLOYMENT, write_onnx
+from pcshrink.graph.images import check_images
 from pcshrink.graph.model import unwrap
 from pcshrink.runtime.onnx_layout import keep_layout
 from pcshrink.runtime.onnxruntime import onnx_runner, onnx_session
@@ -52,6 +53,8 @@ def export_onnx(
     """
     require("onnx", "onnxscript", "onnxruntime")
     base = unwrap(model)
+    if preprocessing is not None:
+        check_images(base, preprocessing, example_input)
     ready, example, norm_error = prepare(base, example_input, batch)
 
     def judge(file: Path) -> tuple[int, float, float]:

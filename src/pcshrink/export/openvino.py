@@ -15,6 +15,7 @@ from pcshrink.export.agree import Batch, ExportReport, agree, prepare
 from pcshrink.export.onnx import export_onnx
 from pcshrink.export.registry import ExportFormat
 from pcshrink.graph.exporters import quiet
+from pcshrink.graph.images import check_images
 from pcshrink.graph.model import unwrap
 from pcshrink.runtime.openvino import openvino_runner
 from pcshrink.runtime.optional import require
@@ -47,6 +48,8 @@ def export_openvino(
         message = f"an OpenVINO model is an .xml file, got {target}"
         raise ConfigError(message)
     base = unwrap(model)
+    if preprocessing is not None:
+        check_images(base, preprocessing, example_input)
     _, example, norm_error = prepare(base, example_input, batch)
     with staged(target) as made, scratch_folder(dir=made.parent) as scratch:
         source = scratch / "model.onnx"

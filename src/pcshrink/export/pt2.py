@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from pcshrink.errors import ShrinkError, VerificationError
 from pcshrink.export.agree import Batch, ExportReport, agree, prepare
 from pcshrink.export.registry import ExportFormat
 from pcshrink.graph.exporters import dynamic_shapes, quiet
+from pcshrink.graph.images import check_images
 from pcshrink.graph.model import call_arguments, tensors, unwrap
 
 
@@ -39,6 +41,8 @@ def export_pt2(
         VerificationError: The model cannot be exported, or what was exported does not agree.
     """
     base = unwrap(model)
+    if preprocessing is not None:
+        check_images(base, preprocessing, example_input)
     ready, example, norm_error = prepare(base, example_input, batch)
     args, kwargs = call_arguments(example)
     extra = {"preprocessing.json": json.dumps(preprocessing.to_dict())} if preprocessing is not None else {}
@@ -47,11 +51,13 @@ def export_pt2(
         with staged(path) as temporary:
             with quiet(), torch.no_grad():
                 program = torch.export.export(ready, args, kwargs, dynamic_shapes=shapes, strict=False)
-                torch.export.save(program, temporary, extra_files=extra)
+                archive = io.BytesIO()  # torch's own writer ends the process where the disk is full
+                torch.export.save(program, archive, extra_files=extra)
+                temporary.write_bytes(archive.getbuffer())
                 loaded = torch.export.load(temporary).module()
             inputs, worst, share = agree(base, _Runner(loaded, example), example, batch)
             size = temporary.stat().st_size
-    except ShrinkError:
+    except (ShrinkError, OSError):
         raise
     except Exception as error:  # torch.export raises anything
         message = f"{path} was not written: {type(error).__name__}: {' '.join(str(error).split())[:600]}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import os
 from collections.abc import Iterator
 
 import torch
@@ -12,6 +13,8 @@ from torch import nn
 from pcshrink.errors import ConfigError
 from pcshrink.graph.model import unwrap
 from pcshrink.runtime.registry import RUNTIMES, Call, Runtime, RuntimeLike
+
+MOST_THREADS = max(256, os.cpu_count() or 1)
 
 
 def check_runtime(runtime: RuntimeLike, *, trust: bool = False) -> Runtime:
@@ -43,17 +46,28 @@ def ready(model: nn.Module, example_input: object, runtime: RuntimeLike, threads
         ShrinkError: The model cannot be brought into this runtime.
     """
     place = check_runtime(runtime)
+    check_threads(threads)
     own = copy.deepcopy(unwrap(model)).eval().requires_grad_(False)
     return place.prepare(own, example_input, threads)
+
+
+def check_threads(threads: int) -> None:
+    """Refuse a number of threads that no runtime could start.
+
+    Raises:
+        ConfigError: It is none, or so large that starting them ends the process.
+    """
+    if type(threads) is not int or not 1 <= threads <= MOST_THREADS:
+        message = f"threads must be a whole number from 1 to {MOST_THREADS}, got {threads!r}"
+        raise ConfigError(message)
 
 
 @contextlib.contextmanager
 def use_threads(threads: int | None) -> Iterator[int]:
     """Let torch use so many threads for a while; None leaves the number as it is."""
     before = torch.get_num_threads()
-    if threads is not None and (type(threads) is not int or threads < 1):
-        message = f"threads must be a whole number of at least 1, got {threads!r}"
-        raise ConfigError(message)
+    if threads is not None:
+        check_threads(threads)
     try:
         torch.set_num_threads(threads or before)
         yield threads or before

@@ -31,7 +31,7 @@ def transfer(optimizer: torch.optim.Optimizer, model: nn.Module, small: nn.Modul
 
     Raises:
         PlanMismatchError: The optimizer holds parameters that are not the model's, or the plan is none.
-        ConfigError: The optimizer is none.
+        ConfigError: The optimizer is none, or remembers what cannot be cut.
     """
     require_plan(plan)
     if not isinstance(optimizer, torch.optim.Optimizer):
@@ -45,8 +45,9 @@ def transfer(optimizer: torch.optim.Optimizer, model: nn.Module, small: nn.Modul
         if strange:
             message = f"{strange} parameters of the optimizer are not the model's; pass the model it was made for"
             raise PlanMismatchError(message)
-        kept = [after[names[p]] for p in group["params"] if names[p] in after]  # folded gates are gone
-        groups.append(group | {"params": kept})
+        kept = [names[p] for p in group["params"] if names[p] in after]  # folded gates are gone
+        named = {"param_names": kept} if "param_names" in group else {}
+        groups.append(group | {"params": [after[name] for name in kept]} | named)
     new = type(optimizer)(groups, **optimizer.defaults)
     set_optimizer_state(unwrap(small), new, cut_state(optimizer_state(unwrap(model), optimizer), plan))
     return new
@@ -78,7 +79,11 @@ def _placed(value: Tensor, parameter: Tensor) -> Tensor:
 
 
 def cut_state(state: State, plan: PrunePlan) -> State:
-    """The same memory for the model that a plan leaves."""
+    """The same memory for the model that a plan leaves.
+
+    Raises:
+        ConfigError: Some of it belongs to a tensor that is cut but has another shape, so nobody knows what to cut.
+    """
     smaller: State = {}
     for name, memory in state.items():
         axes = plan.tensors.get(name, {})
@@ -88,5 +93,18 @@ def cut_state(state: State, plan: PrunePlan) -> State:
             if isinstance(value, Tensor) and shape is not None and list(value.shape) == shape:
                 for axis, kept in axes.items():
                     value = value.index_select(axis, torch.tensor(kept, device=value.device))
+            elif shape is not None and _holds_tensors(value):
+                message = (
+                    f"the optimizer's {key!r} of {name!r} is not shaped like the parameter, so it cannot be cut; "
+                    "make a new optimizer for the compact model"
+                )
+                raise ConfigError(message)
             smaller[name][key] = value
     return smaller
+
+
+def _holds_tensors(value: object) -> bool:
+    """Whether it is more than a number, such as the count of steps."""
+    if isinstance(value, Tensor):
+        return value.numel() > 1
+    return isinstance(value, list | tuple) and any(map(_holds_tensors, value))

@@ -57,12 +57,15 @@ class PrunePlan:
         Raises:
             PlanMismatchError: The data is not a plan, or from a newer version.
         """
+        if not isinstance(data, Mapping):
+            message = f"a plan is read from a mapping, got {type(data).__name__}"
+            raise PlanMismatchError(message)
         if data.get("schema") not in (1, SCHEMA):
             schema = data.get("schema")
             message = f"not a plan of schema 1 to {SCHEMA}: schema is {schema!r}; update pcshrink or make it again"
             raise PlanMismatchError(message)
         try:
-            return cls(
+            plan = cls(
                 groups={n: _from_ranges(g["keep"]) for n, g in data["groups"].items()},
                 sizes={n: int(g["of"]) for n, g in data["groups"].items()},
                 tensors={
@@ -75,6 +78,11 @@ class PrunePlan:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             message = f"damaged plan: {type(error).__name__}: {error}"
             raise PlanMismatchError(message) from error
+        for name, kept in plan.groups.items():
+            if kept and not 0 <= min(kept) <= max(kept) < plan.sizes[name]:
+                message = f"damaged plan: group {name!r} has {plan.sizes[name]} channels and cannot keep {max(kept)}"
+                raise PlanMismatchError(message)
+        return plan
 
     def passing(self, spec: GateSpec) -> list[int]:
         """Which own channels a gate lets pass."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -223,7 +224,8 @@ def test_a_latency_budget_needs_folded_gates() -> None:
 
 
 def test_align_auto_is_settled_once_for_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staircase, "measure_alignment", lambda *_args, **_kwargs: 4)
+    monkeypatch.setattr(staircase, "measure_alignment", lambda runtime, threads: {"eager": 4}[runtime])
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)  # it need not be installed
     recipe = tiny(shrink__align="auto", epochs={"dense": 0, "warmup": 0, "shrink": 1, "settle": 1}, distill=None)
     result = train(recipe, tmp_path / "run", quiet=True)
     assert all(width % 4 == 0 for width in result.widths.values())

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pcshrink.config import Metric, Quantity, is_number
 from pcshrink.errors import ConfigError
-from pcshrink.runtime.registry import RUNTIMES
+from pcshrink.runtime.registry import DEFAULT_RUNTIME, RUNTIMES
 
 Convention = Literal["layers", "paper"]
 METRICS: tuple[Metric, ...] = ("madds", "params", "mem_access")
@@ -35,7 +35,7 @@ class BudgetConfig:
     mem_access: float | None = None
     latency: float | None = None
     convention: Convention = "layers"
-    runtime: str = "onnxruntime"
+    runtime: str = DEFAULT_RUNTIME
     batch: int = 1
     threads: int | None = None
 

@@ -18,7 +18,7 @@ from pcshrink.measure.latency import compare
 from pcshrink.measure.layers import Layer, LayerTable, layers_of, narrowed
 from pcshrink.measure.timing import clock_for
 from pcshrink.methods.select import count
-from pcshrink.runtime.registry import RuntimeLike
+from pcshrink.runtime.registry import DEFAULT_RUNTIME, RuntimeLike
 from pcshrink.runtime.run import use_threads
 from pcshrink.surgery.cut import apply_plan
 from pcshrink.surgery.gates import remove_gates_
@@ -91,7 +91,7 @@ def choose_widths(
     example_input: object,
     share: float,
     *,
-    runtime: RuntimeLike = "onnxruntime",
+    runtime: RuntimeLike = DEFAULT_RUNTIME,
     threads: int | None = None,
     align: int = 1,
     min_channels: int = 1,

@@ -251,9 +251,9 @@ def _alignment(shrink: ShrinkSection, earlier: Path | None) -> int:
         old = check_recipe(parse_yaml(read_yaml_text(before), str(before)), str(before)).shrink
         if old is not None and old.settings.align != "auto":
             return old.settings.align
-    from pcshrink.measure.widths import measure_alignment
+    from pcshrink.measure.widths import auto_alignment
 
-    return measure_alignment(shrink.latency_budget.runtime if shrink.latency_budget else "onnxruntime", threads=1)
+    return auto_alignment(shrink.latency_budget.runtime if shrink.latency_budget else None)
 
 
 def _earlier_state(folder: Path, recipe: Recipe, console: Console, *, resume: bool) -> dict[str, Any] | None:

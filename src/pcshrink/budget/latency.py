@@ -12,6 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from pcshrink.budget.config import LATENCY_TOLERANCE
 from pcshrink.budget.cost_model import LayerTimes
 from pcshrink.errors import ConfigError
 from pcshrink.measure.latency import compare
@@ -26,7 +27,6 @@ from pcshrink.surgery.plan import PrunePlan
 
 log = logging.getLogger(__name__)
 
-TOLERANCE = 0.05  # the measured share may miss the asked one by this much of it
 STEPS = 9  # halvings of the keep ratio: finer than any width
 FREE = 0.002  # a wider group that adds less than this share of the time costs nothing
 TRIES = 5  # corrections by measuring the whole network
@@ -142,7 +142,7 @@ def choose(search: Search, share: float, family: Family, *, seconds: float = 1.0
         log.info("latency budget: aimed at %.3f, reached %.3f", aim, choice.reached)
         if best is None or _miss(choice) < _miss(best):
             best = choice
-        if _miss(choice) <= TOLERANCE / 2:
+        if _miss(choice) <= LATENCY_TOLERANCE / 2:
             break
         tried.append((aim, choice.reached))
         closer = _closer(tried, share)
@@ -174,7 +174,7 @@ def _measure(search: Search, keep: dict[str, int], share: float, narrowest: bool
         clock = clock_for(threads)
     timed = compare(models, search.example, table.runtime, threads=table.threads, seconds=seconds, clock=clock)
     ratio = timed.ratio("compact", "dense")
-    met = ratio.value <= share * (1 + TOLERANCE)
+    met = ratio.value <= share * (1 + LATENCY_TOLERANCE)
     note = "" if met else f"reached {ratio.value:.3f} of the dense latency instead of {share:.3f}: " + (
         "the groups cannot get narrower" if narrowest else "widths come in steps, and time with them"
     )  # fmt: skip

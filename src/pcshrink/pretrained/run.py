@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pcshrink.artifact import load
+from pcshrink.budget.config import LATENCY_TOLERANCE, TOLERANCE
 from pcshrink.common.files import write_text
 from pcshrink.common.tables import text_table
 from pcshrink.data import ImageData
@@ -23,7 +24,6 @@ from pcshrink.pretrained.request import RECIPE, Goal
 from pcshrink.runtime.registry import DEFAULT_RUNTIME
 from pcshrink.train.answers import kept_answers
 from pcshrink.train.recipe.read import dump_recipe, load_recipe
-from pcshrink.train.result import LATENCY_TOLERANCE, TOLERANCE
 from pcshrink.train.run import open_section, train
 
 RESULT = "shrunk.json"

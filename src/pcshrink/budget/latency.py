@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from pcshrink.budget.config import LATENCY_TOLERANCE
 from pcshrink.budget.cost_model import LayerTimes
+from pcshrink.config import MethodConfig
 from pcshrink.errors import ConfigError
 from pcshrink.measure.latency import compare
 from pcshrink.measure.layers import Layer, LayerTable, layers_of, narrowed
@@ -44,6 +45,12 @@ class HasGroups(Protocol):
     """What is used of a Shrinker."""
 
     model: nn.Module
+    config: MethodConfig
+
+    @property
+    def align(self) -> int:
+        """What kept widths are multiples of."""
+        ...
 
     @property
     def groups(self) -> Sequence[_Group]:
@@ -93,8 +100,8 @@ def choose_widths(
     *,
     runtime: RuntimeLike = DEFAULT_RUNTIME,
     threads: int | None = None,
-    align: int = 1,
-    min_channels: int = 1,
+    align: int | None = None,
+    min_channels: int | None = None,
     seconds: float = 1.0,
     table: LayerTable | None = None,
 ) -> LatencyChoice:
@@ -109,8 +116,8 @@ def choose_widths(
         share: The wanted latency as a share of the dense network's, for example 0.5.
         runtime: Where the network will run.
         threads: How many threads; None: as many as torch uses now.
-        align: Widths are multiples of this where the group is large enough.
-        min_channels: The fewest channels that a group keeps.
+        align: Widths are multiples of this where the group is large enough; by default what the shrinker's are.
+        min_channels: The fewest channels that a group keeps; by default as many as the shrinker keeps.
         seconds: About how long to measure the whole networks, each time.
         table: Layer times already measured; it is filled further.
 
@@ -192,8 +199,8 @@ class Search:
         shrinker: What ``attach_`` gave.
         example_input: A tensor, or a tuple of arguments.
         table: Layer times; it is filled as it is needed.
-        align: Widths are multiples of this where the group is large enough.
-        min_channels: The fewest channels that a group keeps.
+        align: Widths are multiples of this where the group is large enough; by default what the shrinker's are.
+        min_channels: The fewest channels that a group keeps; by default as many as the shrinker keeps.
         dense: What compact networks are timed beside; by default the shrinker's network as it is now.
     """
 
@@ -202,13 +209,14 @@ class Search:
         shrinker: HasGroups,
         example_input: object,
         table: LayerTable,
-        align: int = 1,
-        min_channels: int = 1,
+        align: int | None = None,
+        min_channels: int | None = None,
         *,
         dense: nn.Module | None = None,
     ) -> None:
         self.shrinker, self.example, self.table = shrinker, example_input, table
-        self.align, self.min_channels = align, min_channels
+        self.align = shrinker.align if align is None else align
+        self.min_channels = shrinker.config.min_channels if min_channels is None else min_channels
         self.dense = shrinker.dense().eval() if dense is None else dense
         self.layers = layers_of(self.cut({}), example_input)
         self.known: dict[float, dict[str, int]] = {}

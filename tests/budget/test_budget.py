@@ -18,6 +18,7 @@ from pcshrink.budget.cost_model import CostModel
 from pcshrink.errors import ConfigError, OutOfReachError
 from pcshrink.measure import widths as staircase
 from pcshrink.measure.layers import LayerTable
+from pcshrink.methods.registry import method_class
 from pcshrink.models import create
 from pcshrink.shrinker import Shrinker
 from pcshrink.surgery.cut import apply_plan
@@ -147,6 +148,21 @@ def test_floors_leave_room_for_groups_to_differ(ratio: float, amount: float) -> 
 def test_a_wrong_budget_is_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         BudgetConfig(**given)
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        ("fbs", "method fbs chooses for each input, so a budget is met by measuring images while it trains"),
+        ("mil", "method mil takes no budget; set sparsity instead"),
+        ("lasso", "method lasso takes no budget; set the strength instead"),
+    ],
+)
+def test_a_method_that_takes_no_budget_in_a_loop_says_so(method: str, message: str) -> None:
+    config = method_class(method).Config(prove=False)
+    shrinker = pcs.attach_(create("digitsnet"), torch.randn(2, *NETS["digitsnet"]), config)
+    with pytest.raises(ConfigError, match=message):
+        pcs.set_budget(shrinker, torch.randn(2, *NETS["digitsnet"]), madds=0.5)
 
 
 @pytest.fixture

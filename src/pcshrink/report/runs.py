@@ -94,7 +94,8 @@ class Run:
 
     def phases(self) -> list[tuple[str, int, int]]:
         """Name, first epoch and end of each phase."""
-        spans, start = [], 0
+        spans: list[tuple[str, int, int]] = []
+        start = 0
         for phase in ORDER:
             length = int(self.recipe.get("epochs", {}).get(phase, 0))
             if length:

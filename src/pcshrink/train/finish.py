@@ -27,6 +27,7 @@ from pcshrink.surgery.gates import find_gates
 from pcshrink.surgery.plan import PrunePlan
 from pcshrink.train import reshape
 from pcshrink.train.evaluate import Score, evaluate
+from pcshrink.train.exports import write_exports
 from pcshrink.train.facts import Costs, Cut
 from pcshrink.train.measured import measure_dynamic
 from pcshrink.train.phases import Phases
@@ -181,12 +182,9 @@ def _write(result: Result, session: Session, final: nn.Module, plan: PrunePlan |
         metrics=metrics, preprocessing=session.data.preprocessing,
     )  # fmt: skip
     result.files["model"] = str(path)
-    if recipe.output.onnx:
-        from pcshrink.export import export_onnx
-
-        target = result.folder / "model.onnx"
-        export_onnx(final, session.example, target, preprocessing=session.data.preprocessing)
-        result.files["onnx"] = str(target)
+    result.files |= write_exports(
+        recipe.output.formats, final, session.example, result.folder, session.data.preprocessing
+    )
     result.files |= {"metrics": str(result.folder / "metrics.jsonl"), "recipe": str(result.folder / "recipe.yaml")}
     result.files["result"] = str(result.save())
 

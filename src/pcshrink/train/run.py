@@ -70,7 +70,7 @@ def train(
         out: The folder for all files; it must be new, or hold the run to resume.
         resume: Go on from the newest checkpoint in ``out``, if there is one. What ``torchrun`` restarts does so anyway.
         quiet: Show nothing.
-        trust: Run a data set or runtime of the user's own that the recipe names as ``package.module:callable``.
+        trust: Run a network, data set, runtime or export format of the user's own (``package.module:callable``).
         callbacks: Told what happens, see ``pcshrink.train.callbacks``.
         loggers: Told of every epoch, beside those that the recipe names.
 

@@ -35,7 +35,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(PARTS), help="parts, separated by commas")
     parser.add_argument("--seconds", type=float, default=1.0, help="about how long to measure each contestant")
-    parser.add_argument("--rounds", type=int, default=9, help="measure so many rounds however long they take")
+    parser.add_argument(
+        "--rounds", type=int, default=9, help="the fewest rounds, even if they take longer than --seconds"
+    )
     parser.add_argument("--match", default="", help="of steps, deployed and cut networks, only those that contain this")
     words = parser.parse_args()
     torch.set_num_threads(1)

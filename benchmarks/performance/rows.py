@@ -18,7 +18,7 @@ class Effort:
 
     Attributes:
         seconds: About how long each contestant is measured.
-        rounds: At least so many rounds, however long they take; 8 give a 99 % interval.
+        rounds: The fewest rounds, even where they take longer than ``seconds``; 8 are enough for a 99 % interval.
         match: Of training steps, deployed and cut networks, measure only those whose row contains this.
     """
 

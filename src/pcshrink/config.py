@@ -15,6 +15,7 @@ from pcshrink.errors import ConfigError
 # A recipe gives these by other means: the length of a phase, the optimizer section, whether it is the first attachment.
 BY_RUN = {"recipe": False}
 Metric = Literal["madds", "params", "mem_access"]
+Convention = Literal["layers", "paper"]  # how madds and mem_access are counted, see docs/metrics.md
 Quantity = Literal["madds", "params", "mem_access", "latency"]  # what a channel can be priced by
 Config = TypeVar("Config", bound="MethodConfig")
 

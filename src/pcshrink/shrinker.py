@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -280,9 +279,9 @@ def _check_alignment(config: MethodConfig, coupling: Coupling) -> None:
 def _alignment(config: MethodConfig) -> int:
     if config.align != "auto":
         return config.align
-    from pcshrink.measure.widths import measure_alignment
+    from pcshrink.measure.widths import auto_alignment
 
-    return measure_alignment("onnxruntime" if importlib.util.find_spec("onnxruntime") else "eager", threads=1)
+    return auto_alignment()
 
 
 __all__ = ["Group", "Shrinker", "attach_", "detach_"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from pcshrink.budget.cost_model import CostModel
 from pcshrink.errors import ConfigError, OutOfReachError
 from pcshrink.measure import widths as staircase
 from pcshrink.measure.layers import LayerTable
+from pcshrink.methods.registry import method_class
 from pcshrink.models import create
 from pcshrink.shrinker import Shrinker
 from pcshrink.surgery.cut import apply_plan
@@ -148,6 +150,21 @@ def test_a_wrong_budget_is_refused(given: dict[str, Any], message: str) -> None:
         BudgetConfig(**given)
 
 
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        ("fbs", "method fbs chooses for each input, so a budget is met by measuring images while it trains"),
+        ("mil", "method mil takes no budget; set sparsity instead"),
+        ("lasso", "method lasso takes no budget; set the strength instead"),
+    ],
+)
+def test_a_method_that_takes_no_budget_in_a_loop_says_so(method: str, message: str) -> None:
+    config = method_class(method).Config(prove=False)
+    shrinker = pcs.attach_(create("digitsnet"), torch.randn(2, *NETS["digitsnet"]), config)
+    with pytest.raises(ConfigError, match=message):
+        pcs.set_budget(shrinker, torch.randn(2, *NETS["digitsnet"]), madds=0.5)
+
+
 @pytest.fixture
 def short_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole networks are timed for a moment only: how precise that is, is asked elsewhere."""
@@ -223,7 +240,8 @@ def test_a_latency_budget_needs_folded_gates() -> None:
 
 
 def test_align_auto_is_settled_once_for_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staircase, "measure_alignment", lambda *_args, **_kwargs: 4)
+    monkeypatch.setattr(staircase, "measure_alignment", lambda runtime, threads: {"eager": 4}[runtime])
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)  # it need not be installed
     recipe = tiny(shrink__align="auto", epochs={"dense": 0, "warmup": 0, "shrink": 1, "settle": 1}, distill=None)
     result = train(recipe, tmp_path / "run", quiet=True)
     assert all(width % 4 == 0 for width in result.widths.values())

@@ -10,7 +10,7 @@ import torch
 import pcshrink as pcs
 from pcshrink.budget import latency as latency_budget
 from pcshrink.budget.cost_model import CostModel
-from pcshrink.errors import ConfigError, ShrinkWarning
+from pcshrink.errors import ConfigError, OutOfReachError, ShrinkWarning
 from pcshrink.measure import timing
 from pcshrink.measure.layers import LayerTable, layers_of
 from pcshrink.models import create
@@ -78,6 +78,18 @@ def test_widths_are_aligned_and_free_ones_given_back(monkeypatch: pytest.MonkeyP
     assert min(found.keep.values()) >= 16
 
 
+def test_widths_follow_the_shrinkers_own_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_times(monkeypatch, 1)
+    fake_whole(monkeypatch, overhead=0.04)
+    attached, example = shrinker(align=4, min_channels=8)
+    found = latency_budget.choose_widths(attached, example, 0.2, runtime="eager")
+    assert set(found.keep.values()) == {8}  # 0.2 is out of reach, so all are as narrow as they may be
+    found = latency_budget.choose_widths(attached, example, 0.8, runtime="eager")
+    assert all(kept % 4 == 0 for kept in found.keep.values())
+    found = latency_budget.choose_widths(attached, example, 0.2, runtime="eager", align=1, min_channels=3)
+    assert set(found.keep.values()) == {3}
+
+
 def test_a_measured_budget_on_this_machine() -> None:
     attached, example = shrinker()
     table = LayerTable("eager", threads=1, seconds=0.002)
@@ -127,6 +139,12 @@ def test_a_loop_of_ones_own_lands_at_learned_widths_that_meet_a_latency(monkeypa
 def test_a_latency_in_a_loop_of_ones_own_needs_folded_gates() -> None:
     with pytest.raises(ConfigError, match='needs gates="fold"'):
         pcs.set_budget(*shrinker(), latency=0.5)
+
+
+def test_a_latency_out_of_reach_is_refused_in_a_loop_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_times(monkeypatch, 1)
+    with pytest.raises(OutOfReachError, match=r"0.01 is out of reach: with the narrowest widths the layers still take"):
+        pcs.set_budget(*shrinker(min_channels=8), latency=0.01, runtime="eager", gates="fold")
 
 
 def test_impossible_share() -> None:

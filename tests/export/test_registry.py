@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,11 @@ from pcshrink.common.files import staged
 from pcshrink.errors import ConfigError, ShrinkError
 from pcshrink.export import EXPORT_FORMATS, ExportFormat, ExportReport
 from pcshrink.export.agree import agree, prepare
+from pcshrink.export.onnx import read_preprocessing
 from pcshrink.models import create
+from pcshrink.train.recipe.schema import Recipe
+from pcshrink.train.run import train
+from testing.training import tiny
 
 pytestmark = pytest.mark.export
 
@@ -84,6 +90,49 @@ def test_code_by_name(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         run(*words)
     assert "shapes for a batch of 2" in run(*words, "--trust")
     assert "fc.weight (10, " in (saved / "model.shapes").read_text()
+
+
+def plain_run(**output: Any) -> Recipe:
+    return tiny(epochs={"dense": 1}, shrink=None, distill=None, output={"latency": False, **output})
+
+
+def test_formats_in_a_recipe(tmp_path: Path, registered: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "recipe_format.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    recipe = plain_run(onnx=True, export=["pt2", registered, "recipe_format:shapes"])
+    with pytest.raises(ConfigError, match=r"'recipe_format:shapes' is code of your own.*--trust"):
+        train(recipe, tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
+    result = train(recipe, tmp_path / "run", quiet=True, trust=True)
+    suffixes = {"onnx": "onnx", "pt2": "pt2", registered: "pt", "recipe_format:shapes": "shapes"}
+    for name, suffix in suffixes.items():
+        assert result.files[name] == str(tmp_path / "run" / f"model.{suffix}")
+        assert Path(result.files[name]).is_file()
+    assert read_preprocessing(result.files["onnx"]) is not None
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["files"] == result.files
+
+
+@pytest.mark.parametrize(
+    ("output", "formats"),
+    [({}, []), ({"onnx": True}, ["onnx"]), ({"onnx": True, "export": ["pt2", "onnx"]}, ["onnx", "pt2"])],
+)
+def test_onnx_is_one_of_the_formats_of_a_recipe(output: dict[str, Any], formats: list[str]) -> None:
+    assert plain_run(**output).output.formats == formats
+
+
+def test_what_cannot_be_written_is_refused_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match=r"output.export.0: unknown export format 'onyx', did you mean 'onnx'\?"):
+        plain_run(export=["onyx"])
+    twin = ExportFormat(name="twin", write=write_toy, suffix=".pt2")
+    monkeypatch.setitem(EXPORT_FORMATS._registered, "twin", twin)
+    with pytest.raises(ConfigError, match=r"pt2 and twin would both write model\.pt2"):
+        train(plain_run(export=["pt2", "twin"]), tmp_path / "run", quiet=True)
+    for library, name in (("onnxscript", "onnx"), ("openvino", "openvino")):
+        monkeypatch.setitem(sys.modules, library, None)
+        with pytest.raises(ConfigError, match=f"needs {library}, which is not installed"):
+            train(plain_run(export=[name]), tmp_path / "run", quiet=True)
+        monkeypatch.undo()
+    assert not (tmp_path / "run").exists()
 
 
 def test_no_format() -> None:

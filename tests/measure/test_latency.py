@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 import time
 from collections import Counter
 from typing import Any
@@ -147,6 +148,22 @@ def test_staircase_of_this_machine() -> None:
 def test_the_alignment_is_the_step_of_the_stairs(step: int) -> None:
     times = {width: (-(-width // step) * step / width) ** 2 for width in staircase.WIDTHS}
     assert staircase.choose(times) == step
+
+
+def test_align_auto_does_without_onnxruntime_unless_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        staircase, "measure_alignment", lambda runtime, threads: {"eager": 4, "onnxruntime": 8}[runtime]
+    )
+    assert staircase.auto_alignment() == 8
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    assert staircase.auto_alignment() == 4
+    attached = pcs.attach_(create("pcshrink:digitsnet"), torch.randn(1, 1, 8, 8), pcs.ShrinkConfig(align="auto"))
+    assert attached.align == 4
+    assert staircase.auto_alignment("eager") == 4
+    monkeypatch.undo()
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(ConfigError, match="needs onnxruntime, which is not installed"):
+        staircase.auto_alignment("onnxruntime")
 
 
 @pytest.mark.parametrize("name", ["pcshrink:resnet20", "torchvision:mobilenet_v3_small"])

@@ -239,14 +239,14 @@ def test_mask_needs_a_threshold_since_the_average_of_zeros_never_is_zero() -> No
     running = torch.full((4,), 0.9)
     for _ in range(2000):
         running.lerp_(torch.tensor([0.0, 0.0, 1.0, 0.5]), 0.1)
-    assert keep_mask(running, 1e-3).tolist() == [False, False, True, True]
+    assert keep_mask(running, 1e-3, min_channels=1, align=1).tolist() == [False, False, True, True]
 
 
 def test_mask_keeps_the_least_number_and_aligns_upwards() -> None:
     running = torch.tensor([0.0, 0.5, 0.0, 0.9, 0.2, 0.0, 0.0, 0.0])
-    assert int(keep_mask(running, 1e-3, align=4).sum()) == 4
-    assert keep_mask(running, 0.6, min_channels=2).tolist() == [False, True, False, True] + [False] * 4
-    assert int(keep_mask(torch.zeros(8), 1e-3).sum()) == 1
+    assert int(keep_mask(running, 1e-3, min_channels=1, align=4).sum()) == 4
+    assert keep_mask(running, 0.6, min_channels=2, align=1).tolist() == [False, True, False, True] + [False] * 4
+    assert int(keep_mask(torch.zeros(8), 1e-3, min_channels=1, align=1).sum()) == 1
 
 
 def test_truncation_zeroes_the_lowest_entries_of_each_input() -> None:

@@ -14,6 +14,7 @@ import yaml
 
 from pcshrink.cli.main import main
 from pcshrink.errors import ConfigError
+from pcshrink.measure import widths
 from pcshrink.methods.registry import method_names
 from pcshrink.models import create
 from pcshrink.sweep.ablate import ablate
@@ -117,6 +118,18 @@ def test_equal_runs_share_a_folder_and_others_do_not(tmp_path: Path) -> None:
             sweep.place(Run("second", with_overrides(recipe, ["shrink.alpha=0.4"])))
     with open_sweep(tmp_path, recipe) as sweep:
         assert sweep.place(Run("third", other)).name == "second"
+
+
+def test_align_auto_is_one_number_for_all_runs_even_without_onnxruntime(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(widths, "measure_alignment", lambda runtime, threads: {"eager": 4}[runtime])
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with open_sweep(tmp_path, tiny(shrink__align="auto")) as sweep:
+        assert shrink_of(sweep.recipe)["align"] == 4
+    monkeypatch.setattr(widths, "measure_alignment", lambda runtime, threads: 8)
+    with open_sweep(tmp_path, tiny(shrink__align="auto")) as sweep:
+        assert shrink_of(sweep.recipe)["align"] == 4
 
 
 def test_only_one_process_works_in_a_folder(tmp_path: Path) -> None:

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from pcshrink.budget.config import BudgetConfig
+from pcshrink.budget.config import TOLERANCE, BudgetConfig
 from pcshrink.budget.cost_model import CostModel, Floats, cost_of
 from pcshrink.config import MethodConfig, Metric
 from pcshrink.errors import ConfigError, OutOfReachError
 from pcshrink.methods.select import count
 from pcshrink.shrinker import Shrinker
 
-TOLERANCE = 0.01  # a budget counts as met up to this share above it
 FREEDOM = 0.8  # the least widths cost at most this share of the limit, so that groups can differ
 
 

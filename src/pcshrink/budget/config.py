@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
-from pcshrink.config import Metric, Quantity, is_number
+from pcshrink.config import Convention, Metric, Quantity, is_number
 from pcshrink.errors import ConfigError
-from pcshrink.runtime.registry import RUNTIMES
+from pcshrink.runtime.registry import DEFAULT_RUNTIME, RUNTIMES
 
-Convention = Literal["layers", "paper"]
 METRICS: tuple[Metric, ...] = ("madds", "params", "mem_access")
+# A budget is met if the network costs at most so much more; time is not steered as closely as what can be counted.
+TOLERANCE, LATENCY_TOLERANCE = 0.01, 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +36,7 @@ class BudgetConfig:
     mem_access: float | None = None
     latency: float | None = None
     convention: Convention = "layers"
-    runtime: str = "onnxruntime"
+    runtime: str = DEFAULT_RUNTIME
     batch: int = 1
     threads: int | None = None
 

@@ -18,8 +18,8 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from pcshrink.budget.config import METRICS, Convention
-from pcshrink.config import Metric, Quantity
+from pcshrink.budget.config import METRICS
+from pcshrink.config import Convention, Metric, Quantity
 from pcshrink.measure import Profile, profile
 from pcshrink.shrinker import Shrinker
 from pcshrink.surgery.cut import apply_plan

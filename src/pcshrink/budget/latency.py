@@ -12,13 +12,15 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from pcshrink.budget.config import LATENCY_TOLERANCE
 from pcshrink.budget.cost_model import LayerTimes
+from pcshrink.config import MethodConfig
 from pcshrink.errors import ConfigError
 from pcshrink.measure.latency import compare
 from pcshrink.measure.layers import Layer, LayerTable, layers_of, narrowed
 from pcshrink.measure.timing import clock_for
 from pcshrink.methods.select import count
-from pcshrink.runtime.registry import RuntimeLike
+from pcshrink.runtime.registry import DEFAULT_RUNTIME, RuntimeLike
 from pcshrink.runtime.run import use_threads
 from pcshrink.surgery.cut import apply_plan
 from pcshrink.surgery.gates import remove_gates_
@@ -26,7 +28,6 @@ from pcshrink.surgery.plan import PrunePlan
 
 log = logging.getLogger(__name__)
 
-TOLERANCE = 0.05  # the measured share may miss the asked one by this much of it
 STEPS = 9  # halvings of the keep ratio: finer than any width
 FREE = 0.002  # a wider group that adds less than this share of the time costs nothing
 TRIES = 5  # corrections by measuring the whole network
@@ -44,6 +45,12 @@ class HasGroups(Protocol):
     """What is used of a Shrinker."""
 
     model: nn.Module
+    config: MethodConfig
+
+    @property
+    def align(self) -> int:
+        """What kept widths are multiples of."""
+        ...
 
     @property
     def groups(self) -> Sequence[_Group]:
@@ -91,10 +98,10 @@ def choose_widths(
     example_input: object,
     share: float,
     *,
-    runtime: RuntimeLike = "onnxruntime",
+    runtime: RuntimeLike = DEFAULT_RUNTIME,
     threads: int | None = None,
-    align: int = 1,
-    min_channels: int = 1,
+    align: int | None = None,
+    min_channels: int | None = None,
     seconds: float = 1.0,
     table: LayerTable | None = None,
 ) -> LatencyChoice:
@@ -109,8 +116,8 @@ def choose_widths(
         share: The wanted latency as a share of the dense network's, for example 0.5.
         runtime: Where the network will run.
         threads: How many threads; None: as many as torch uses now.
-        align: Widths are multiples of this where the group is large enough.
-        min_channels: The fewest channels that a group keeps.
+        align: Widths are multiples of this where the group is large enough; by default what the shrinker's are.
+        min_channels: The fewest channels that a group keeps; by default as many as the shrinker keeps.
         seconds: About how long to measure the whole networks, each time.
         table: Layer times already measured; it is filled further.
 
@@ -142,7 +149,7 @@ def choose(search: Search, share: float, family: Family, *, seconds: float = 1.0
         log.info("latency budget: aimed at %.3f, reached %.3f", aim, choice.reached)
         if best is None or _miss(choice) < _miss(best):
             best = choice
-        if _miss(choice) <= TOLERANCE / 2:
+        if _miss(choice) <= LATENCY_TOLERANCE / 2:
             break
         tried.append((aim, choice.reached))
         closer = _closer(tried, share)
@@ -174,7 +181,7 @@ def _measure(search: Search, keep: dict[str, int], share: float, narrowest: bool
         clock = clock_for(threads)
     timed = compare(models, search.example, table.runtime, threads=table.threads, seconds=seconds, clock=clock)
     ratio = timed.ratio("compact", "dense")
-    met = ratio.value <= share * (1 + TOLERANCE)
+    met = ratio.value <= share * (1 + LATENCY_TOLERANCE)
     note = "" if met else f"reached {ratio.value:.3f} of the dense latency instead of {share:.3f}: " + (
         "the groups cannot get narrower" if narrowest else "widths come in steps, and time with them"
     )  # fmt: skip
@@ -192,8 +199,8 @@ class Search:
         shrinker: What ``attach_`` gave.
         example_input: A tensor, or a tuple of arguments.
         table: Layer times; it is filled as it is needed.
-        align: Widths are multiples of this where the group is large enough.
-        min_channels: The fewest channels that a group keeps.
+        align: Widths are multiples of this where the group is large enough; by default what the shrinker's are.
+        min_channels: The fewest channels that a group keeps; by default as many as the shrinker keeps.
         dense: What compact networks are timed beside; by default the shrinker's network as it is now.
     """
 
@@ -202,13 +209,14 @@ class Search:
         shrinker: HasGroups,
         example_input: object,
         table: LayerTable,
-        align: int = 1,
-        min_channels: int = 1,
+        align: int | None = None,
+        min_channels: int | None = None,
         *,
         dense: nn.Module | None = None,
     ) -> None:
         self.shrinker, self.example, self.table = shrinker, example_input, table
-        self.align, self.min_channels = align, min_channels
+        self.align = shrinker.align if align is None else align
+        self.min_channels = shrinker.config.min_channels if min_channels is None else min_channels
         self.dense = shrinker.dense().eval() if dense is None else dense
         self.layers = layers_of(self.cut({}), example_input)
         self.known: dict[float, dict[str, int]] = {}

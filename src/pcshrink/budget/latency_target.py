@@ -9,6 +9,9 @@ from torch import Tensor
 
 from pcshrink.budget.allocate import CostTarget
 from pcshrink.budget.latency import Family
+from pcshrink.errors import OutOfReachError
+
+OUT_OF_REACH = 1.25  # the sum of the layers' times predicts the network's well enough to refuse beyond this
 
 
 @dataclass
@@ -23,7 +26,19 @@ class LatencyTarget(CostTarget):
     choose: Callable[[Family | None], dict[str, int]] = field(kw_only=True)
 
     def check(self) -> None:
-        """A time that no widths can reach is told by the measurement, with what was reached."""
+        """Refuse a share that is clearly too small; what is missed by less is told by the measurement.
+
+        Raises:
+            OutOfReachError: With what the layers take at the narrowest widths.
+        """
+        share = self.budget.config.latency or 1.0  # what was asked for: the limit follows what is aimed at
+        least = self.cost_of(self.least) / self.dense
+        if least > OUT_OF_REACH * share:
+            message = (
+                f"shrink.budget.latency: {share:g} is out of reach: with the narrowest widths the layers still take "
+                f"about {least:.2f} of the dense network's time; ask for more"
+            )
+            raise OutOfReachError(message)
 
     def widths(
         self, scores: Mapping[str, Tensor] | None = None, least: Mapping[str, int] | None = None

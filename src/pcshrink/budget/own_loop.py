@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from typing import Any, Literal
 
-from pcshrink.budget.allocate import CostTarget, Limit
+from pcshrink.budget.allocate import CostTarget
 from pcshrink.budget.config import BudgetConfig
-from pcshrink.budget.cost_model import CostModel
-from pcshrink.budget.latency import Search, choose
-from pcshrink.budget.latency_target import LatencyTarget
+from pcshrink.budget.cost_model import CostModel, LayerTimes
+from pcshrink.budget.latency import Family, Search, choose
+from pcshrink.budget.target import target_of, tell_prices
 from pcshrink.errors import ConfigError, ShrinkWarning
 from pcshrink.measure.layers import LayerTable
+from pcshrink.methods.base import Method
 from pcshrink.shrinker import Shrinker
 
 
@@ -34,11 +36,12 @@ def set_budget(
         The limit, and what any choice of widths costs.
 
     Raises:
-        ConfigError: The budget is unknown, out of reach, or more than the dense network costs.
+        ConfigError: The method takes no budget, or it is unknown, out of reach, or more than the dense network costs.
     """
     if not isinstance(shrinker, Shrinker):
         message = f"set_budget takes what attach_ gave, got {type(shrinker).__name__}"
         raise ConfigError(message)
+    _check_takes_budget(shrinker.method)
     try:
         config = BudgetConfig(**budget)
     except TypeError as error:
@@ -49,28 +52,42 @@ def set_budget(
         message = 'a latency budget needs gates="fold", since gates take time of their own'
         raise ConfigError(message)
     costs = CostModel.of(shrinker, example_input, gates=gates, convention=config.convention)
-    if config.latency is not None or shrinker.method.priced_by == "latency":
-        search = Search(
-            shrinker, example_input, LayerTable(config.runtime, config.threads), shrinker.align,
-            shrinker.config.min_channels,
-        )  # fmt: skip
-        costs.set_times(search.times())
-    if config.latency is not None:
-        target: CostTarget = _latency_target(config, shrinker, costs, search)
-    else:
-        target = CostTarget(Limit.of(config, shrinker, example_input), costs, shrinker.config, shrinker.align, gates)
-    target.check()
-    if shrinker.method.priced_by is not None:
-        shrinker.method.set_prices(costs.prices(shrinker.method.priced_by))
+    watch = _Watch(shrinker, example_input, config)
+    target = target_of(config, shrinker, example_input, costs, watch, gates=gates)
+    tell_prices(shrinker, costs, watch)
     shrinker.method.set_target(target)
     for concern in shrinker.method.concerns():
         warnings.warn(concern, ShrinkWarning, stacklevel=2)
     return target
 
 
-def _latency_target(config: BudgetConfig, shrinker: Shrinker, costs: CostModel, search: Search) -> LatencyTarget:
-    share = config.latency or 1.0
-    return LatencyTarget(
-        Limit(config, share * search.whole, search.whole), costs, shrinker.config, shrinker.align, "fold",
-        choose=lambda family: choose(search, share, family or search.widths).keep,
-    )  # fmt: skip
+def _check_takes_budget(method: Method[Any]) -> None:
+    name = method.config.method
+    if not method.takes_budget():
+        setting = method.budget_by.partition("; ")[2].replace("shrink.", "")
+        message = f"method {name} takes no budget; {setting} instead"
+        raise ConfigError(message)
+    if not method.static:
+        message = (
+            f"method {name} chooses for each input, so a budget is met by measuring images while it trains, which "
+            "set_budget cannot do; give shrink.budget in a recipe, or set how much is skipped by the method's own "
+            "settings"
+        )
+        raise ConfigError(message)
+
+
+class _Watch:
+    """Measures where the budget says; nothing where nobody asks."""
+
+    def __init__(self, shrinker: Shrinker, example_input: object, budget: BudgetConfig) -> None:
+        self.shrinker, self.example, self.budget = shrinker, example_input, budget
+
+    @functools.cached_property
+    def search(self) -> Search:
+        return Search(self.shrinker, self.example, LayerTable(self.budget.runtime, self.budget.threads))
+
+    def times(self) -> LayerTimes:
+        return self.search.times()
+
+    def widths(self, family: Family | None) -> dict[str, int]:
+        return choose(self.search, self.budget.latency or 1.0, family or self.search.widths).keep

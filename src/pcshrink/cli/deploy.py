@@ -22,7 +22,7 @@ from pcshrink.cli.options import (
 )
 from pcshrink.errors import ConfigError
 from pcshrink.export.registry import EXPORT_FORMATS
-from pcshrink.runtime.registry import RUNTIMES
+from pcshrink.runtime.registry import DEFAULT_RUNTIME, RUNTIMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -134,7 +134,7 @@ def bench(
         list[Path],
         typer.Argument(metavar="DIR", help="Finished runs or saved models; ratios are against the first."),
     ],
-    runtime: Place = "onnxruntime",
+    runtime: Place = DEFAULT_RUNTIME,
     batch: Annotated[str, typer.Option("--batch", metavar="SIZES", help="Batch sizes, for example 1,32.")] = "1",
     threads: Threads = 1,
     seconds: Annotated[
@@ -185,7 +185,7 @@ def bench(
 
 
 def widths(
-    runtime: Place = "onnxruntime",
+    runtime: Place = DEFAULT_RUNTIME,
     threads: Threads = 1,
     trust: Trust = False,
 ) -> None:

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from pcshrink.runtime.registry import DEFAULT_RUNTIME
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module to the command line."""
@@ -27,7 +29,7 @@ def report(
     timed: Annotated[bool, typer.Option("--time", help="Time the layers of finished runs first.")] = False,
     runtime: Annotated[
         str, typer.Option("--runtime", help="For --time: eager, onnxruntime or openvino.")
-    ] = "onnxruntime",
+    ] = DEFAULT_RUNTIME,
     live: Annotated[
         int, typer.Option("--live", min=0, help="Seconds after which it is written again, until all runs are done.")
     ] = 0,

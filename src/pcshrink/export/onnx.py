@@ -51,7 +51,7 @@ def export_onnx(
         VerificationError: No exporter gave a file that agrees; the message has each one's reason.
         ConfigError: onnx or onnxruntime is not installed.
     """
-    require("onnx", "onnxscript", "onnxruntime")
+    check_onnx()
     base = unwrap(model)
     if preprocessing is not None:
         check_images(base, preprocessing, example_input)
@@ -78,6 +78,15 @@ def export_onnx(
         path=Path(path), format="onnx", exporter=name, inputs=inputs, difference=worst,
         top1_equal=share, norm_error=norm_error, bytes=size,
     )  # fmt: skip
+
+
+def check_onnx() -> None:
+    """See that everything is there that writes and judges ONNX files.
+
+    Raises:
+        ConfigError: Something is not installed.
+    """
+    require("onnx", "onnxscript", "onnxruntime")
 
 
 def _forget_sources(file: Path) -> None:
@@ -123,5 +132,10 @@ def read_preprocessing(path: str | Path) -> Preprocessing | None:
 
 
 ONNX = ExportFormat(
-    name="onnx", write=export_onnx, suffix=".onnx", describes=True, description="ONNX, judged in onnxruntime"
+    name="onnx",
+    write=export_onnx,
+    suffix=".onnx",
+    check=check_onnx,
+    describes=True,
+    description="ONNX, judged in onnxruntime",
 )

@@ -12,7 +12,7 @@ from pcshrink.common.preprocessing import Preprocessing
 from pcshrink.common.scratch import scratch_folder
 from pcshrink.errors import ConfigError
 from pcshrink.export.agree import Batch, ExportReport, agree, prepare
-from pcshrink.export.onnx import export_onnx
+from pcshrink.export.onnx import check_onnx, export_onnx
 from pcshrink.export.registry import ExportFormat
 from pcshrink.graph.exporters import quiet
 from pcshrink.graph.images import check_images
@@ -67,10 +67,16 @@ def export_openvino(
     )  # fmt: skip
 
 
+def _check_openvino() -> None:
+    check_onnx()  # it is made from such a file
+    require("openvino")
+
+
 OPENVINO = ExportFormat(
     name="openvino",
     write=export_openvino,
     suffix=".xml",
+    check=_check_openvino,
     describes=True,
     description="OpenVINO, from a proven ONNX file",
 )

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from pcshrink.export.agree import ExportReport
 
 
+def _no_demands() -> None:
+    """Check nothing: this format is there wherever torch is."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ExportFormat:
     """A kind of file that models are written to.
@@ -21,6 +25,7 @@ class ExportFormat:
         write: ``write(model, example_input, path, *, batch)`` writes the file and reports on it. It leaves the model
             alone and gives the file its name only once its outputs were compared: see ``pcshrink.export.agree``.
         suffix: How its files end, for example ".onnx".
+        check: Raises ConfigError, with what to install, where it cannot be written.
         describes: Whether ``write`` also takes ``preprocessing`` and keeps it in the file.
         description: One line.
     """
@@ -28,6 +33,7 @@ class ExportFormat:
     name: str
     write: Callable[..., ExportReport]
     suffix: str
+    check: Callable[[], None] = _no_demands
     describes: bool = False
     description: str = ""
 

@@ -18,10 +18,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pcshrink.config import Convention
 from pcshrink.errors import ConfigError
 from pcshrink.graph.model import evaluation, unwrap
 from pcshrink.measure.cost import profile
-from pcshrink.measure.result import Convention
 from pcshrink.measure.shadow import Call, Shadow
 from pcshrink.surgery.gate import Gate
 from pcshrink.surgery.gates import find_gates, remove_gates_

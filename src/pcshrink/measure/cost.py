@@ -11,12 +11,13 @@ from typing import get_args
 
 from torch import Tensor, nn
 
+from pcshrink.config import Convention
 from pcshrink.errors import ConfigError
 from pcshrink.graph.examples import check_values
 from pcshrink.graph.model import tensors, unwrap
 from pcshrink.graph.record import Graph, Op, record
 from pcshrink.measure.cost_rules import Count, count, kernel_size, op_name
-from pcshrink.measure.result import Convention, LayerCost, Profile
+from pcshrink.measure.result import LayerCost, Profile
 
 GATE = "pcs_gate"
 KINDS = ("conv", "linear", "matmul", "recurrent", "norm", "activation", "pool", "gate")

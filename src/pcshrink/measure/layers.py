@@ -13,7 +13,7 @@ from pcshrink.errors import ConfigError
 from pcshrink.graph.derived import stored_as
 from pcshrink.graph.model import evaluation, run
 from pcshrink.measure.timing import clock_for, interleave, settled
-from pcshrink.runtime.registry import RuntimeLike
+from pcshrink.runtime.registry import DEFAULT_RUNTIME, RuntimeLike
 from pcshrink.runtime.run import check_runtime, ready, use_threads
 from pcshrink.surgery.plan import PrunePlan
 
@@ -133,7 +133,9 @@ class LayerTable:
         seconds: About how long to measure each layer.
     """
 
-    def __init__(self, runtime: RuntimeLike = "onnxruntime", threads: int | None = None, seconds: float = 0.04) -> None:
+    def __init__(
+        self, runtime: RuntimeLike = DEFAULT_RUNTIME, threads: int | None = None, seconds: float = 0.04
+    ) -> None:
         self.runtime = check_runtime(runtime)
         if not self.runtime.by_layer:
             message = (

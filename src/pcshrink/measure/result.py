@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from pcshrink.common.tables import text_table
-
-Convention = Literal["layers", "paper"]
+from pcshrink.config import Convention
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,9 +12,12 @@ import torch
 from torch import nn
 
 from pcshrink.common.tables import text_table
+from pcshrink.errors import ConfigError
 from pcshrink.measure.timing import clock_for, interleave
-from pcshrink.runtime.registry import RuntimeLike
+from pcshrink.runtime.registry import DEFAULT_RUNTIME, RuntimeLike
 from pcshrink.runtime.run import check_runtime, ready, use_threads
+
+log = logging.getLogger(__name__)
 
 WIDTHS = (64, 60, 56, 52, 48, 45, 44, 40, 37, 36, 32)
 PASSES = 8
@@ -45,7 +49,7 @@ class Staircase:
 
 
 def measure_staircase(
-    runtime: RuntimeLike = "onnxruntime", *, threads: int | None = None, size: int = 28, seconds: float = 0.4
+    runtime: RuntimeLike = DEFAULT_RUNTIME, *, threads: int | None = None, size: int = 28, seconds: float = 0.4
 ) -> Staircase:
     """Time a stack of 3x3 convolutions at several widths, in turns.
 
@@ -76,9 +80,31 @@ def _least_times(calls: dict[str, Any], seconds: float, clock: Callable[[], floa
 
 
 @functools.cache
-def measure_alignment(runtime: RuntimeLike = "onnxruntime", threads: int | None = None) -> int:
+def measure_alignment(runtime: RuntimeLike = DEFAULT_RUNTIME, threads: int | None = None) -> int:
     """The alignment that suits this machine and runtime, measured once in a process; about three seconds."""
     return measure_staircase(runtime, threads=threads).align
+
+
+def auto_alignment(runtime: RuntimeLike | None = None) -> int:
+    """The number that ``align: auto`` stands for on this machine, on one thread.
+
+    Args:
+        runtime: Where the network will run, if that is known. If not, the usual one is taken, or torch itself where
+            that is not installed.
+
+    Raises:
+        ConfigError: The runtime that was named cannot run here.
+    """
+    return measure_alignment(_installed_default() if runtime is None else runtime, threads=1)
+
+
+def _installed_default() -> str:
+    try:
+        check_runtime(DEFAULT_RUNTIME)
+    except ConfigError:
+        log.info("align: auto is measured in eager torch, since %s is not installed", DEFAULT_RUNTIME)
+        return "eager"
+    return DEFAULT_RUNTIME
 
 
 def choose(nanoseconds: dict[int, float]) -> int:

@@ -23,7 +23,9 @@ from pcshrink.methods.refit import Plain, Readings, View, eliminate
 MOST_INPUTS = 4096  # of a layer whose second moments are kept; they grow with the square
 PROBED = 0.25  # share of a group that is taken away to see what that does to the scores
 IMAGES = 32  # that are looked at for this
-NO_READER = "no plain convolution or linear layer of at most 4096 inputs reads it, so nothing could make up for it"
+NO_READER = (
+    f"no plain convolution or linear layer of at most {MOST_INPUTS} inputs reads it, so nothing could make up for it"
+)
 
 
 @dataclass(frozen=True, kw_only=True)

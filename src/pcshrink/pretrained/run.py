@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pcshrink.artifact import load
+from pcshrink.budget.config import LATENCY_TOLERANCE, TOLERANCE
 from pcshrink.common.files import write_text
 from pcshrink.common.tables import text_table
 from pcshrink.data import ImageData
@@ -20,15 +21,14 @@ from pcshrink.models import usual_preprocessing
 from pcshrink.pretrained.paired import Paired, compare_errors
 from pcshrink.pretrained.prepare import Prepared
 from pcshrink.pretrained.request import RECIPE, Goal
+from pcshrink.runtime.registry import DEFAULT_RUNTIME
 from pcshrink.train.answers import kept_answers
 from pcshrink.train.recipe.read import dump_recipe, load_recipe
-from pcshrink.train.result import LATENCY_TOLERANCE, TOLERANCE
 from pcshrink.train.run import open_section, train
 
 RESULT = "shrunk.json"
 # These follow from how quick the machine was when the run was planned.
 PLANNED = {"epochs", "description", "output"}
-RUNTIME = "onnxruntime"
 Say = Callable[[str], None]
 
 
@@ -59,7 +59,7 @@ class Shrunk:
         rows = [
             (what, f"{self.paired.second_error:.2f} %", f"{self.paired.difference:+.2f} points "
              f"({self.paired.low:+.2f} to {self.paired.high:+.2f}) on {self.paired.images} images"),
-            ("latency", f"{100 * share:.1f} %", f"of the dense network's in {RUNTIME} "
+            ("latency", f"{100 * share:.1f} %", f"of the dense network's in {DEFAULT_RUNTIME} "
              f"({100 * low:.1f} to {100 * high:.1f})"),
             ("madds", f"{100 * self.madds:.1f} %", "of the dense network's"),
             ("params", f"{100 * self.params:.1f} %", "of the dense network's"),
@@ -76,7 +76,7 @@ class Shrunk:
 
     def budget_line(self, goal: Goal) -> str:
         """The budget, and whether it was met, in words."""
-        where = f" in {RUNTIME}" if goal.kind == "latency" else ""
+        where = f" in {DEFAULT_RUNTIME}" if goal.kind == "latency" else ""
         reached = {"latency": self.latency[0], "madds": self.madds, "params": self.params}[goal.kind]
         missed = "; MISSED" if self.missed(goal) else ""
         return f"budget: {goal.amount:.1%} of the dense network's {goal.kind}{where}, reached {reached:.1%}{missed}"
@@ -123,7 +123,7 @@ def run_one(prepared: Prepared, folder: Path, *, resume: bool, trust: bool, quie
     threads = prepared.recipe.train.threads or 1
     # On a busy machine the wall clock of one thread measures the others.
     clock = clock_for(threads)
-    timed = compare({"dense": dense, "compact": small}, example, RUNTIME, threads=threads, clock=clock)
+    timed = compare({"dense": dense, "compact": small}, example, DEFAULT_RUNTIME, threads=threads, clock=clock)
     share = timed.ratio("compact", "dense")
     shrunk = Shrunk(
         folder,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
 from pcshrink.common.tables import text_table
+from pcshrink.config import Convention
 from pcshrink.measure import Profile, profile
 from pcshrink.methods.pcs.config import ShrinkConfig
 from pcshrink.models import create, default_input
@@ -15,7 +16,7 @@ from pcshrink.shrinker import attach_
 from pcshrink.surgery.cut import apply_plan
 from pcshrink.surgery.gates import remove_gates_
 
-CONVENTIONS = ("layers", "paper")
+CONVENTIONS: tuple[Convention, ...] = get_args(Convention)
 INDENT = "  "
 
 
@@ -42,13 +43,13 @@ def inspect_model(
         model = create(name).eval()
     shape = shape or default_input(model)
     example = torch.randn(batch, *shape, generator=torch.Generator().manual_seed(0))
-    dense = {c: profile(model, example, c) for c in CONVENTIONS}  # type: ignore[arg-type]
+    dense = {c: profile(model, example, c) for c in CONVENTIONS}
     shrinker = attach_(model, example, config)
     keep = {g.name: torch.arange(g.channels) >= g.k for g in shrinker.groups}
     small = apply_plan(model, shrinker.plan(keep))
-    gated = {c: profile(small, example, c) for c in CONVENTIONS}  # type: ignore[arg-type]
+    gated = {c: profile(small, example, c) for c in CONVENTIONS}
     remove_gates_(small)
-    folded = {c: profile(small, example, c) for c in CONVENTIONS}  # type: ignore[arg-type]
+    folded = {c: profile(small, example, c) for c in CONVENTIONS}
     return {
         "model": name,
         "input": list(shape),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from pcshrink.measure import profile
 from pcshrink.methods.controls import RandomConfig
 from pcshrink.report.runs import Run
 from pcshrink.shrinker import attach_
+from pcshrink.train.facts import Costs
 from pcshrink.train.observe import network_facts
 
 
@@ -45,15 +46,11 @@ def _rebuild(run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
     assert run.saved.builder is not None
     model = build(run.saved.builder, run.saved.builder_args).eval()
     example = torch.zeros(2, *(run.saved.input_shape or ()))
-    layers, paper = profile(model, example), profile(model, example, "paper")
+    layers, costs = profile(model, example), asdict(Costs.of(model, example))
     section = run.recipe.get("shrink") or {}
     include, exclude = (tuple(section.get(key) or ()) for key in ("include", "exclude"))
     shrinker = attach_(model, example, RandomConfig(prove=False, include=include, exclude=exclude))
-    dense = {
-        "params": layers.params, "madds": layers.madds, "mem_access": layers.mem_access,
-        "paper_madds": paper.madds, "paper_mem_access": paper.mem_access,
-    }  # fmt: skip
-    return network_facts(shrinker.groups, shrinker.refused, layers), dense
+    return network_facts(shrinker.groups, shrinker.refused, layers), costs
 
 
 def layer_rows(run: Run) -> list[LayerRow]:

@@ -13,9 +13,9 @@ from pcshrink.artifact import read
 from pcshrink.artifact.record import Artifact
 from pcshrink.errors import CheckpointError
 from pcshrink.train.history import History
+from pcshrink.train.timetable import ORDER
 
 COSTS = ("params", "madds", "mem_access", "paper_madds", "paper_mem_access", "gate_madds", "error", "loss")
-PHASES = ("dense", "warmup", "shrink", "settle")
 KNOWN_IMAGES = {"cifar10": 10_000}  # where a run did not record how many it was evaluated on
 
 
@@ -94,8 +94,9 @@ class Run:
 
     def phases(self) -> list[tuple[str, int, int]]:
         """Name, first epoch and end of each phase."""
-        spans, start = [], 0
-        for phase in PHASES:
+        spans: list[tuple[str, int, int]] = []
+        start = 0
+        for phase in ORDER:
             length = int(self.recipe.get("epochs", {}).get(phase, 0))
             if length:
                 spans.append((phase, start, start + length))

@@ -16,11 +16,12 @@ from pcshrink.errors import CheckpointError, ConfigError
 from pcshrink.measure.explain import explain
 from pcshrink.measure.latency import compare
 from pcshrink.measure.layers import LayerTable
+from pcshrink.runtime.registry import DEFAULT_RUNTIME
 
 FILE = "layers.json"
 
 
-def time_layers(folder: str | Path, runtime: str = "onnxruntime", *, threads: int = 1) -> dict[str, Any]:
+def time_layers(folder: str | Path, runtime: str = DEFAULT_RUNTIME, *, threads: int = 1) -> dict[str, Any]:
     """Measure a finished run's layers and write ``layers.json`` into its folder.
 
     Args:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pcshrink.budget.config import LATENCY_TOLERANCE
 from pcshrink.report.compare import amount, interval, percent
 from pcshrink.report.parts import Section, Table
 from pcshrink.report.runs import Run
-from pcshrink.train.result import LATENCY_TOLERANCE
 
 MEASURED = {
     "gated_error": "error, gated", "masked_error": "error, masked", "compact_error": "error, compact", "leak": "leak",

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 Call: TypeAlias = Callable[[], Any]
 Prepare: TypeAlias = "Callable[[nn.Module, Any, int], Call]"
 RuntimeLike: TypeAlias = Union[str, "Runtime", Prepare]
+DEFAULT_RUNTIME = "onnxruntime"  # where a network is taken to run if nobody says so
 
 
 def _no_demands() -> None:

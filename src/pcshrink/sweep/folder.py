@@ -62,10 +62,10 @@ class SweepFolder:
             return recipe
         align = ((self._record().get("recipe") or {}).get("shrink") or {}).get("align")
         if align is None:
-            from pcshrink.measure.widths import measure_alignment
+            from pcshrink.measure.widths import auto_alignment
 
             budget = recipe.shrink.latency_budget
-            align = measure_alignment(budget.runtime if budget else "onnxruntime", threads=1)
+            align = auto_alignment(budget.runtime if budget else None)
         settings = dataclasses.replace(recipe.shrink.settings, align=align)
         return recipe.model_copy(update={"shrink": recipe.shrink.model_copy(update={"settings": settings})})
 

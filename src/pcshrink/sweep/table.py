@@ -13,6 +13,7 @@ from typing import Any
 
 from pcshrink.common.files import write_text
 from pcshrink.common.tables import text_table
+from pcshrink.config import Convention
 from pcshrink.sweep.runs import Outcome
 from pcshrink.sweep.vary import start_of
 from pcshrink.train.recipe.schema import Recipe
@@ -107,10 +108,9 @@ def costs(recipe: Recipe) -> dict[str, str]:
     return {"madds": f"{prefix}madds", "params": "params", "mem_access": f"{prefix}mem_access"}
 
 
-def convention(recipe: Recipe) -> str:
+def convention(recipe: Recipe) -> Convention:
     """How multiply-adds and memory accesses are counted."""
-    budget = recipe.shrink.budget if recipe.shrink is not None else None
-    return budget.convention if budget is not None else "layers"
+    return recipe.shrink.convention if recipe.shrink is not None else "layers"
 
 
 def about(recipe: Recipe) -> dict[str, str]:

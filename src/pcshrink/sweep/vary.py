@@ -104,7 +104,7 @@ def dense_only(recipe: Recipe) -> Recipe:
     """The dense phase of a recipe alone."""
     content = recipe.model_dump(mode="json")
     content |= {"shrink": None, "distill": None, "epochs": {"dense": recipe.epochs.dense}}
-    content["output"] |= {"onnx": False, "latency": False}
+    content["output"] |= {"export": [], "onnx": False, "latency": False}
     return check_recipe(content)
 
 

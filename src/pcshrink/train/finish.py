@@ -13,7 +13,8 @@ from torch import nn
 
 from pcshrink.artifact import save
 from pcshrink.budget.allocate import Limit
-from pcshrink.budget.config import BudgetConfig
+from pcshrink.budget.config import LATENCY_TOLERANCE, BudgetConfig
+from pcshrink.budget.cost_model import cost_of
 from pcshrink.errors import ShrinkError
 from pcshrink.measure import profile
 from pcshrink.measure.timing import Ratio
@@ -26,10 +27,11 @@ from pcshrink.surgery.gates import find_gates
 from pcshrink.surgery.plan import PrunePlan
 from pcshrink.train import reshape
 from pcshrink.train.evaluate import Score, evaluate
+from pcshrink.train.exports import write_exports
 from pcshrink.train.facts import Costs, Cut
 from pcshrink.train.measured import measure_dynamic
 from pcshrink.train.phases import Phases
-from pcshrink.train.result import LATENCY_TOLERANCE, Result
+from pcshrink.train.result import Result
 from pcshrink.train.session import Session, blank_model, make_model
 from pcshrink.train.sync_norm import unsynchronise_
 from pcshrink.train.together import from_first
@@ -56,8 +58,7 @@ def finish(session: Session, phases: Phases, folder: Path) -> Result:
     if session.recipe.shrink is None and plan is None:
         result.dense |= score.figures()
     if phases.limit is not None:
-        reached = result.dynamic["madds"] if result.dynamic else _cost(phases.limit, final, session.example)
-        result.budget = _reached(phases.limit, reached)
+        result.budget = _reached(phases.limit, result, final, session.example)
     elif facts.aim is not None and session.fabric.is_global_zero and session.settings.budget is not None:
         measured = _latency_share(result, session, final, session.settings.budget)
         result.budget = {"metric": "latency", "convention": facts.aim.runtime, "limit": facts.aim.limit,
@@ -75,9 +76,8 @@ def _measure_and_write(result: Result, session: Session, final: nn.Module, plan:
 
 def _dynamic_costs(result: Result, session: Session, final: nn.Module) -> dict[str, Any]:
     """Costs of the mean evaluation image."""
-    budget = session.settings.budget
     layers, paper = measure_dynamic(session, final)
-    result.dynamic = (paper if budget is not None and budget.convention == "paper" else layers).to_dict()
+    result.dynamic = (paper if session.settings.convention == "paper" else layers).to_dict()
     return {
         "params": layers.params, "madds": round(layers.madds), "mem_access": layers.mem_access,
         "paper_madds": round(paper.madds), "paper_mem_access": paper.mem_access,
@@ -85,12 +85,10 @@ def _dynamic_costs(result: Result, session: Session, final: nn.Module) -> dict[s
     }  # fmt: skip
 
 
-def _cost(limit: Limit, final: nn.Module, example: object) -> int:
-    return int(getattr(profile(final, example, limit.config.convention), limit.metric))
-
-
-def _reached(limit: Limit, reached: float) -> dict[str, Any]:
-    return {"metric": limit.metric, "convention": limit.config.convention, "limit": limit.limit,
+def _reached(limit: Limit, result: Result, final: nn.Module, example: object) -> dict[str, Any]:
+    metric, convention = limit.metric, limit.config.convention
+    reached = result.dynamic["madds"] if result.dynamic else cost_of(final, example, metric, convention)
+    return {"metric": metric, "convention": convention, "limit": limit.limit,
             "reached": reached, "share": reached / limit.dense}  # fmt: skip
 
 
@@ -184,12 +182,9 @@ def _write(result: Result, session: Session, final: nn.Module, plan: PrunePlan |
         metrics=metrics, preprocessing=session.data.preprocessing,
     )  # fmt: skip
     result.files["model"] = str(path)
-    if recipe.output.onnx:
-        from pcshrink.export import export_onnx
-
-        target = result.folder / "model.onnx"
-        export_onnx(final, session.example, target, preprocessing=session.data.preprocessing)
-        result.files["onnx"] = str(target)
+    result.files |= write_exports(
+        recipe.output.formats, final, session.example, result.folder, session.data.preprocessing
+    )
     result.files |= {"metrics": str(result.folder / "metrics.jsonl"), "recipe": str(result.folder / "recipe.yaml")}
     result.files["result"] = str(result.save())
 

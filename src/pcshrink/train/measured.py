@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from pcshrink.budget.allocate import Limit
+from pcshrink.config import Convention
 from pcshrink.measure.activity import Activity, activity
-from pcshrink.measure.result import Convention
 from pcshrink.train.session import Session
 
 IMAGES = 256  # training images to measure with between epochs

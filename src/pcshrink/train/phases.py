@@ -11,9 +11,10 @@ from torch import nn
 
 from pcshrink.artifact import read
 from pcshrink.budget.allocate import CostTarget, Limit
+from pcshrink.budget.config import BudgetConfig
 from pcshrink.budget.cost_model import CostModel
 from pcshrink.budget.fixed import FixedWidths
-from pcshrink.budget.latency_target import LatencyTarget
+from pcshrink.budget.target import target_of, tell_prices
 from pcshrink.errors import ConfigError
 from pcshrink.measure import profile
 from pcshrink.runtime.run import check_runtime
@@ -114,19 +115,21 @@ class Phases:
             check_runtime(self.settings.latency_budget.runtime)
         session = copy.copy(self.session)
         shrinker = session.attach()
-        if self.settings.like is not None:
-            shrinker.aim(widths_like(self.settings.like))
-        if self.settings.cost_budget is not None:
-            limit = Limit.of(self.settings.cost_budget, shrinker, session.example)
-            if shrinker.method.static:
-                target = self._target(shrinker, limit, self._cost_model(shrinker))
-                target.check()
+        self._aim_like(shrinker)
+        budget = self.settings.budget
+        if budget is not None and not shrinker.method.static:
+            limit = Limit.of(budget, shrinker, session.example)
+            shrinker.method.set_activity_target(MeasuredTarget(limit, Gauge(session)))
+        elif budget is not None:
+            target = self._target(budget, shrinker, self._cost_model(shrinker), self._stopwatch(shrinker))
+            if budget.latency is None:  # to meet a latency the method would have whole networks measured
                 shrinker.method.set_target(target)
-            else:
-                shrinker.method.set_activity_target(MeasuredTarget(limit, Gauge(session)))
-        if self.settings.latency_budget is not None:
-            self._timed_target(shrinker, self._cost_model(shrinker))  # refuses what is out of reach
         self._say_concerns(shrinker)
+
+    def _aim_like(self, shrinker: Shrinker) -> None:
+        """Take the widths of another network, if the recipe wants that; complains about those that cannot be."""
+        if self.settings is not None and self.settings.like is not None:
+            shrinker.aim(widths_like(self.settings.like))
 
     def _say_concerns(self, shrinker: Shrinker) -> None:
         concerns = shrinker.method.concerns()
@@ -150,8 +153,8 @@ class Phases:
         if settings.cost_budget is not None:
             limit = Limit.of(settings.cost_budget, shrinker, session.example)
             self.facts.limit = (limit.limit, limit.dense)
+        self._aim_like(shrinker)
         if settings.like is not None:
-            shrinker.aim(widths_like(settings.like))  # complains about widths that cannot be
             self.facts.widths = {g.name: g.channels - g.k for g in shrinker.groups}
         self._measure(shrinker)
         self._call_teacher()
@@ -165,8 +168,7 @@ class Phases:
 
     def _cost_model(self, shrinker: Shrinker) -> CostModel:
         settings = self.session.settings
-        convention = settings.budget.convention if settings.budget else "layers"
-        return CostModel.of(shrinker, self.session.example, gates=settings.gates, convention=convention)
+        return CostModel.of(shrinker, self.session.example, gates=settings.gates, convention=settings.convention)
 
     def _measure(self, shrinker: Shrinker) -> None:
         """Know what the network costs, and tell the method what it is to meet."""
@@ -175,29 +177,20 @@ class Phases:
             if self.limit is not None:
                 shrinker.method.set_activity_target(MeasuredTarget(self.limit, self.gauge))
             return
-        self.costs = self._cost_model(shrinker)
-        settings = self.session.settings
-        if shrinker.method.priced_by == "latency":
-            self.costs.set_times(self._stopwatch().times(shrinker))
-        if shrinker.method.priced_by is not None:
-            shrinker.method.set_prices(self.costs.prices(shrinker.method.priced_by))
-        if self.limit is not None:
-            shrinker.method.set_target(self._target(shrinker, self.limit, self.costs))
-        elif settings.latency_budget is not None:
-            shrinker.method.set_target(self._timed_target(shrinker, self.costs))
+        self.costs, watch = self._cost_model(shrinker), self._stopwatch(shrinker)
+        tell_prices(shrinker, self.costs, watch)
+        budget = self.session.settings.budget
+        if budget is not None:
+            shrinker.method.set_target(self._target(budget, shrinker, self.costs, watch))
         elif self.facts.widths is not None and sum(self.facts.widths.values()) < self.facts.channels:
             shrinker.method.set_target(FixedWidths(self.facts.widths, self.facts.channels))
 
-    def _target(self, shrinker: Shrinker, limit: Limit, costs: CostModel) -> CostTarget:
-        return CostTarget(limit, costs, shrinker.config, shrinker.align, self.session.settings.gates)
+    def _target(self, budget: BudgetConfig, shrinker: Shrinker, costs: CostModel, watch: Stopwatch) -> CostTarget:
+        gates = self.session.settings.gates
+        return target_of(budget, shrinker, self.session.example, costs, watch, gates=gates, limit=self.limit)
 
-    def _timed_target(self, shrinker: Shrinker, costs: CostModel) -> LatencyTarget:
-        watch = self._stopwatch()
-        costs.set_times(watch.times(shrinker))
-        return watch.target(shrinker, costs)
-
-    def _stopwatch(self) -> Stopwatch:
-        return Stopwatch(self.session, self.facts, self.console, self.session.settings.budget)
+    def _stopwatch(self, shrinker: Shrinker) -> Stopwatch:
+        return Stopwatch(self.session, shrinker, self.facts, self.console, self.session.settings.budget)
 
     def _call_teacher(self) -> None:
         if self.recipe.distill is not None:
@@ -223,13 +216,11 @@ class Phases:
             gone = shrinker.method.asleep()
             left = {g.name: max(g.channels - int(gone[g.name].sum()), 1) for g in shrinker.groups}
             madds = self.costs.cost(self.costs.widths(left), "madds")
-            budget = self.session.settings.budget
-            paper = budget is not None and budget.convention == "paper"
+            paper = self.session.settings.convention == "paper"
             whole = dense.costs.paper_madds if paper else dense.costs.madds
             self.facts.size = Size(round(madds), madds / whole, self.facts.channels - sum(left.values()))
         elif self.gauge is not None:
-            budget = self.session.settings.budget
-            madds, share = self.gauge.madds(budget.convention if budget is not None else "layers")
+            madds, share = self.gauge.madds(self.session.settings.convention)
             self.facts.size = Size(round(madds), share, dead=None)
         size = vars(self.facts.size) if self.facts.size is not None else {}
         row: dict[str, Any] = {name: value for name, value in size.items() if value is not None}

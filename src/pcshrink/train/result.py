@@ -7,11 +7,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pcshrink.budget.config import LATENCY_TOLERANCE, TOLERANCE
 from pcshrink.common.files import write_text
 from pcshrink.common.tables import text_table
-
-# A budget is met if the network costs at most so much more; time is not steered as closely as what can be counted.
-TOLERANCE, LATENCY_TOLERANCE = 0.01, 0.05
 
 
 @dataclass

@@ -70,7 +70,7 @@ def train(
         out: The folder for all files; it must be new, or hold the run to resume.
         resume: Go on from the newest checkpoint in ``out``, if there is one. What ``torchrun`` restarts does so anyway.
         quiet: Show nothing.
-        trust: Run a data set or runtime of the user's own that the recipe names as ``package.module:callable``.
+        trust: Run a network, data set, runtime or export format of the user's own (``package.module:callable``).
         callbacks: Told what happens, see ``pcshrink.train.callbacks``.
         loggers: Told of every epoch, beside those that the recipe names.
 
@@ -251,9 +251,9 @@ def _alignment(shrink: ShrinkSection, earlier: Path | None) -> int:
         old = check_recipe(parse_yaml(read_yaml_text(before), str(before)), str(before)).shrink
         if old is not None and old.settings.align != "auto":
             return old.settings.align
-    from pcshrink.measure.widths import measure_alignment
+    from pcshrink.measure.widths import auto_alignment
 
-    return measure_alignment(shrink.latency_budget.runtime if shrink.latency_budget else "onnxruntime", threads=1)
+    return auto_alignment(shrink.latency_budget.runtime if shrink.latency_budget else None)
 
 
 def _earlier_state(folder: Path, recipe: Recipe, console: Console, *, resume: bool) -> dict[str, Any] | None:

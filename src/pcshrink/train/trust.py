@@ -10,6 +10,7 @@ from pcshrink.data import DATASETS
 from pcshrink.errors import ConfigError
 from pcshrink.models.registry import resolve
 from pcshrink.runtime.registry import RUNTIMES
+from pcshrink.train.exports import check_formats
 from pcshrink.train.recipe.schema import Recipe
 
 # Arguments of model libraries that name another model, open files of weights in the library's own way, or run what
@@ -30,6 +31,7 @@ def import_code(recipe: Recipe, *, trust: bool) -> None:
     DATASETS.get(recipe.data.name, trust=trust)
     if recipe.shrink is not None and recipe.shrink.latency_budget is not None:
         RUNTIMES.get(recipe.shrink.latency_budget.runtime, trust=trust)
+    check_formats(recipe.output.formats, trust=trust)
 
 
 def _check_model(section: str, key: str, name: str, arguments: Mapping[str, Any], *, trust: bool) -> None:

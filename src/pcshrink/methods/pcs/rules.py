@@ -80,7 +80,7 @@ def shrinking_loss(salience: Tensor, selected: Tensor) -> Tensor:
     return (salience * selected.to(salience.dtype)).sum(dim=-1).mean()
 
 
-def keep_mask(running: Tensor, threshold: float, min_channels: int = 1, align: int = 1) -> Tensor:
+def keep_mask(running: Tensor, threshold: float, min_channels: int, align: int) -> Tensor:
     """The mask 1[s-bar > threshold], with at least ``min_channels`` kept and the number kept rounded up to ``align``.
 
     In float32 the average of exact zeros stalls near 6e-45 and never is 0, hence the threshold.

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, InstanceOf, model_validator
 
 from pcshrink.budget.config import BudgetConfig
-from pcshrink.config import MethodConfig
+from pcshrink.config import Convention, MethodConfig
 from pcshrink.data.config import DataConfig
 from pcshrink.data.registry import DATASETS
 from pcshrink.methods.registry import method_class
@@ -210,6 +210,11 @@ class ShrinkSection(Embedding):
     def cost_budget(self) -> BudgetConfig | None:
         """A budget that can be counted beforehand."""
         return None if self.budget is None or self.budget.latency is not None else self.budget
+
+    @property
+    def convention(self) -> Convention:
+        """How madds and mem_access are counted: as the budget says, or by layers."""
+        return self.budget.convention if self.budget is not None else "layers"
 
     @property
     def latency_budget(self) -> BudgetConfig | None:

@@ -10,7 +10,7 @@ from torch import nn
 
 import pcshrink as pcs
 from pcshrink.errors import SalienceError, ShrinkWarning, VerificationError
-from pcshrink.methods.control import CLOSE_FROM
+from pcshrink.methods.landing import CLOSE_FROM
 from testing.small_net import EXAMPLE, MadeUpData, sgd, small_net, train
 
 

@@ -16,11 +16,11 @@ from pcshrink.errors import ConfigError
 from pcshrink.methods.base import Method, Step, Target
 from pcshrink.methods.filters import Filters, Rows, norm_scale
 from pcshrink.methods.keep_ratio import chances, project, ratio_gradient, shares
+from pcshrink.methods.landing import wanted
 from pcshrink.methods.select import lowest
 from pcshrink.surgery.gate import Gate
 
 START = 5.0  # theta of every group: a keep ratio of 0.993
-LANDED_AT = 0.75  # share of the phase after which the cost stays at its limit
 SMOOTHING = 0.1  # weight of the newest batch in the mean gradient
 FAR = 30.0  # in theta, from half of a group to all or nothing of it
 
@@ -233,7 +233,7 @@ class Allocation(Method[DSAConfig]):
 
     def _project(self, target: Target) -> None:
         whole = target.cost({})
-        allowed = whole + (target.limit - whole) * min(self.progress / LANDED_AT, 1.0)
+        allowed = whole + (target.limit - whole) * wanted(self.progress)
         self.theta = project(self.theta, lambda theta: target.cost(self.kept(theta)), allowed)
 
     def _shares(self) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 from pcshrink.config import MethodConfig
 from pcshrink.methods.base import Target
 from pcshrink.methods.choosing import Choosing, still
-from pcshrink.methods.control import LAND_AT, Control
+from pcshrink.methods.landing import LAND_AT, opening, wanted
 from pcshrink.methods.select import lowest
 
 LOOKS = 200  # how often in a phase the budget is looked at
@@ -133,7 +133,7 @@ class Proximal(Choosing[P]):
         if self.target is None:
             return 1.0
         whole = self.target.cost({})
-        allowed = whole + (self.target.limit - whole) * Control.wanted(self.progress + AHEAD)
+        allowed = whole + (self.target.limit - whole) * wanted(self.progress + AHEAD)
         threshold = self._threshold(self.target, self.relative(), allowed)
         # Steps in proportion to the way that is left would never arrive.
         return max(threshold / AHEAD, 1.0) if threshold else 0.0
@@ -180,12 +180,12 @@ class Proximal(Choosing[P]):
 
     def _close(self, going: Mapping[str, Tensor]) -> None:
         """Bring what was chosen down to zero, then close its gates."""
-        opening = Control.opening(self.progress)
+        factor = opening(self.progress)
         for name, norms in self.scores().items():
             chosen = going[name].to(norms.device)
-            largest = torch.where(chosen, opening * self._former[name].to(norms), norms)
+            largest = torch.where(chosen, factor * self._former[name].to(norms), norms)
             self.scale_(name, torch.where(norms > largest, largest / norms.clamp(min=1e-30), torch.ones_like(norms)))
-        if opening == 0:
+        if factor == 0:
             self._hold(dict(going))
 
     def after_epoch(self, progress: float) -> None:

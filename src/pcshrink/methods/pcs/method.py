@@ -12,8 +12,9 @@ from torch import Tensor
 from pcshrink.config import MethodConfig, Quantity
 from pcshrink.errors import SalienceError
 from pcshrink.methods.base import Step
-from pcshrink.methods.control import AHEAD, LAND_AT
+from pcshrink.methods.landing import LAND_AT
 from pcshrink.methods.pcs.config import ShrinkConfig
+from pcshrink.methods.pcs.control import AHEAD
 from pcshrink.methods.pcs.forecast import ramp
 from pcshrink.methods.pcs.rules import (
     FASTEST,

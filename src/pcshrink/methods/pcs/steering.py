@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from pcshrink.methods.base import Target
-from pcshrink.methods.control import AHEAD, Control, on_the_way
+from pcshrink.methods.landing import opening, wanted
 from pcshrink.methods.pcs.config import ShrinkConfig
+from pcshrink.methods.pcs.control import AHEAD, Control, on_the_way
 from pcshrink.methods.pcs.forecast import Firmness, enough_push, held_by_task, needed_push, ramp, ramp_ahead
 from pcshrink.methods.pcs.rules import FASTEST, SLOPE
 from pcshrink.methods.pcs.salience import SalienceMethod
@@ -103,7 +104,7 @@ class Steered(SalienceMethod[ShrinkConfig]):
 
     def _next(self) -> dict[str, int]:
         """Where widths are dictated: those to push for now, which is what should be left a little later."""
-        share = Control.wanted(self.progress + AHEAD)
+        share = wanted(self.progress + AHEAD)
         return on_the_way(share, {group.name: group.channels for group in self.groups}, self.least, self.channels)
 
     def _worth(self) -> dict[str, Tensor]:
@@ -152,12 +153,12 @@ class Steered(SalienceMethod[ShrinkConfig]):
 
     def _close(self) -> None:
         """Bring what must go and is still alive down to zero."""
-        opening = self.control.opening(self.progress)
-        if opening >= 1.0:
+        factor = opening(self.progress)
+        if factor >= 1.0:
             return
         places = self.units.spread(self.selected_units.to(torch.float32))
         for gate, part in zip(self.units.gates, places.split(self.units.widths), strict=True):
-            gate.close(part, opening)
+            gate.close(part, factor)
 
     def state_dict(self) -> dict[str, Any]:
         """Steps, widths and how the budget steers."""

@@ -41,13 +41,16 @@ class ShrinkConfig(GeneratorConfig):
 
     Attributes:
         strength: How hard the channels are pushed; "A", "B", "C" are 2/3, 1 and 4/3. 1 is the paper's rate, raised in
-            schedules that are shorter than the paper's.
+            schedules that are shorter than the paper's. With a budget the rate is steered, and this is hardly more than
+            where it starts from.
         lr: The learning rate (the peak of your schedule while shrinking); how much faster gates must move in a short
             schedule depends on it.
         momentum: The momentum, for the same; 0 for none.
         optimizer: For the same; AdamW's steps do not grow with the gradient.
-        lam: The raw penalty weight at the end of the schedule (on the batch mean); overrides ``strength``.
-        power: The exponent of the growing rate, lambda(t) = lambda_base (t / T) ** power.
+        lam: The raw penalty weight at the end of the schedule (on the batch mean); overrides ``strength``, and is not
+            steered by a budget.
+        power: The exponent of the growing rate, lambda(t) = lambda_base (t / T) ** power. Without effect where a budget
+            steers the rate.
         scope: Rank the channels within each "group", or over all groups together ("global").
         allocation: With a budget: every group finds its own width ("learned"), or all give the same share ("uniform").
         price: Weigh the push on a group by what one of its channels costs: its multiply-adds, its parameters, its

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import gc
 import itertools
 from typing import Any
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from pcshrink.artifact import load, read
-from pcshrink.config import MethodConfig
+from pcshrink.config import MethodConfig, RunFacts
 from pcshrink.data import ImageData
 from pcshrink.errors import CheckpointError, ConfigError
 from pcshrink.methods.prepared import mark_of, rebuild
@@ -134,17 +133,13 @@ class Session:
 
     def method_config(self, *, prove: bool) -> MethodConfig:
         """The settings of the method, with what follows from the rest of the recipe."""
-        settings, optimizer = self.settings.settings, self.recipe.optimizer
+        optimizer = self.recipe.optimizer
         steps = max(len(self.data.train) // optimizer.accumulate, 1)
-        by_run: dict[str, Any] = {
-            "total_steps": max(self.recipe.epochs.shrink * steps, 1),
-            "prove": prove,
-            "optimizer": optimizer.name,
-            "lr": optimizer.lr,
-            "momentum": optimizer.momentum,
-        }
-        wanted = {field.name for field in dataclasses.fields(settings)}
-        return dataclasses.replace(settings, **{k: v for k, v in by_run.items() if k in wanted})
+        run = RunFacts(
+            total_steps=max(self.recipe.epochs.shrink * steps, 1), prove=prove,
+            optimizer=optimizer.name, lr=optimizer.lr, momentum=optimizer.momentum,
+        )  # fmt: skip
+        return self.settings.settings.for_run(run)
 
     def attach(self) -> Shrinker:
         """Put gates on the model; it becomes a new object, so that no wrapper of the old one is in the way."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal, TypeVar
 
-from pcshrink.config import BY_RUN, MethodConfig, is_number
+from pcshrink.config import BY_RUN, MethodConfig, Optimizer, RunFacts, is_number
 
 PRESETS: dict[str, float] = {"A": 2 / 3, "B": 1.0, "C": 4 / 3}
+Pushed = TypeVar("Pushed", bound="ShrinkConfig")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +63,7 @@ class ShrinkConfig(GeneratorConfig):
     strength: float | Literal["A", "B", "C"] = "B"
     lr: float = field(default=0.1, metadata=BY_RUN)
     momentum: float = field(default=0.9, metadata=BY_RUN)
-    optimizer: Literal["sgd", "adamw"] = field(default="sgd", metadata=BY_RUN)
+    optimizer: Optimizer = field(default="sgd", metadata=BY_RUN)
     lam: float | None = None
     power: float = 2.0
     scope: Literal["group", "global"] = "group"
@@ -85,6 +86,10 @@ class ShrinkConfig(GeneratorConfig):
     def paper(cls, preset: Literal["A", "B", "C"] = "B", **changes: object) -> ShrinkConfig:
         """The paper's settings: half of the channels, ranked by the running salience, no extras."""
         return cls.from_dict({"strength": preset} | changes)
+
+    def for_run(self: Pushed, run: RunFacts) -> Pushed:
+        """Also with how the run's optimizer moves the gates."""
+        return replace(super().for_run(run), optimizer=run.optimizer, lr=run.lr, momentum=run.momentum)
 
     @property
     def multiple(self) -> float:

@@ -99,6 +99,11 @@ class Method(Generic[C]):
         """Whether a budget can be set."""
         return not cls.budget_by.startswith("none")
 
+    @property
+    def progress(self) -> float:
+        """The share of the shrinking phase that is over."""
+        return min(self.steps / self.config.total_steps, 1.0)
+
     def prepare(self, model: nn.Module, example_input: Any) -> nn.Module:
         """Change layers before groups are found; the model itself by default."""
         return model

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -68,23 +67,18 @@ class Proximal(Choosing[P]):
         self.going: dict[str, Tensor] | None = None
         self._former: dict[str, Tensor] = {}
 
-    @abstractmethod
     def scale_(self, name: str, factor: Tensor) -> None:
         """Multiply the norms of a group's channels by a factor (C,)."""
+        raise NotImplementedError
 
-    @abstractmethod
     def prox(self, norms: Tensor, step: float, unit: Tensor) -> Tensor:
         """What a proximal step multiplies the norms (C,) by; ``step`` is a share of ``unit``, the group's mean norm."""
+        raise NotImplementedError
 
     @property
     def holds(self) -> bool:
         """Nothing is settled when the phase begins."""
         return False
-
-    @property
-    def progress(self) -> float:
-        """The share of the shrinking phase that is over."""
-        return min(self.steps / self.config.total_steps, 1.0)
 
     def set_target(self, target: Target) -> None:
         """Let the cost fall to a budget; until the widths are known, the same share of every group is aimed at."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -49,9 +48,9 @@ class Steered(SalienceMethod[ShrinkConfig]):
         self.channels = 0
 
     @property
-    @abstractmethod
     def lam(self) -> float:
         """The shrinking rate lambda(t) at the current step."""
+        raise NotImplementedError
 
     def set_target(self, target: Target) -> None:
         """Meet a budget: by widths that are learned, or by the same share of every group."""
@@ -75,11 +74,6 @@ class Steered(SalienceMethod[ShrinkConfig]):
     def dictated(self) -> bool:
         """Widths do not follow from what channels turn out to be worth."""
         return self.config.allocation == "uniform" or isinstance(self.config.ratio, Mapping)
-
-    @property
-    def progress(self) -> float:
-        """The share of the shrinking phase that is over."""
-        return min(self.steps / self.config.total_steps, 1.0)
 
     def steer(self, target: Target) -> None:
         """After a step of the push: correct the rate, fix the widths in time, close what must go."""

@@ -131,6 +131,10 @@ class Gate(nn.Module):
         self.stand_in: Callable[[], Tensor | None] | None = None
         self.register_buffer("mask", torch.ones(spec.channels))
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What is copied and pickled; a kind leaves out what belongs to one forward pass."""
+        return dict(self.__dict__)
+
     @classmethod
     def shapes(cls, spec: GateSpec) -> dict[str, list[int]]:
         """The shape of each tensor that has own or fed channels."""

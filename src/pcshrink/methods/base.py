@@ -54,7 +54,7 @@ class Method(Generic[C]):
         refused: Layers that the method itself leaves whole -> why.
         align: What kept widths are multiples of.
         steps: Steps taken in the shrinking phase.
-        pushed: What the newest loss weighed, before its weight (the paper's R).
+        pushed: What the newest loss adds to the task's, before it is weighted.
     """
 
     Config: ClassVar[type[MethodConfig]] = MethodConfig

@@ -101,7 +101,7 @@ def bench_run(images: int, epochs: int, gates: str = "keep") -> float:
     running.open_data = lambda recipe, fabric: open_made_up(images)  # type: ignore[assignment]
     base = {"model": {"name": "resnet20"}, "data": {"name": "cifar10", "root": "unused", "batch_size": BATCH},
             "optimizer": {"lr": 0.1}, "output": {"latency": False}}  # fmt: skip
-    shrink = {"budget": {"madds": 0.43, "convention": "paper"}, "compact_every": 1, "strength": 2.0, "gates": gates}
+    shrink = {"budget": {"madds": 0.43, "convention": "paper"}, "compact_every": 1, "gates": gates}
     third = epochs // 3
     kinds = {
         "dense": base | {"epochs": {"dense": epochs}},

@@ -23,7 +23,7 @@ TINY: dict[str, Any] = {
     "data": {"name": "digits", "batch_size": 128},
     "epochs": {"dense": 1, "warmup": 1, "shrink": 3, "settle": 2},
     "optimizer": {"lr": 0.1},
-    "shrink": {"budget": {"madds": 0.5}, "gates": "fold", "compact_every": 1, "strength": 4.0},
+    "shrink": {"budget": {"madds": 0.5}, "gates": "fold", "compact_every": 1},
     "distill": {"teacher": "dense", "loss": "soft"},
     "output": {"latency": False},
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch import nn
 
 import pcshrink as pcs
 from pcshrink.errors import SalienceError, ShrinkWarning, VerificationError
-from pcshrink.methods.control import CLOSE_FROM
+from pcshrink.methods.landing import CLOSE_FROM
 from testing.small_net import EXAMPLE, MadeUpData, sgd, small_net, train
 
 
@@ -54,6 +55,21 @@ def test_too_few_steps_are_said_before_the_first_one() -> None:
     shrinker = pcs.attach_(small_net(), EXAMPLE, pcs.ShrinkConfig(total_steps=30, lr=0.05))
     with pytest.warns(ShrinkWarning, match=r"30 steps, and channels need about 135 .*closed by force"):
         pcs.set_budget(shrinker, EXAMPLE, madds=0.5)
+
+
+def test_settings_that_a_budget_leaves_nothing_to_do_are_said() -> None:
+    shrinker = pcs.attach_(small_net(), EXAMPLE, pcs.ShrinkConfig(total_steps=400, strength="C", power=3.0))
+    assert shrinker.method.concerns() == []
+    with pytest.warns(ShrinkWarning) as said:
+        pcs.set_budget(shrinker, EXAMPLE, madds=0.5)
+    told = [str(warning.message).partition(";")[0] for warning in said]
+    assert told == ["strength C is hardly more than where the rate starts from", "power 3 has no effect"]
+
+
+@pytest.mark.parametrize("settings", [{"strength": 1.0}, {"strength": "B", "power": 2.0}, {"lam": 0.01, "power": 1.0}])
+def test_nothing_is_said_of_settings_that_are_usual_or_do_act(settings: dict[str, Any]) -> None:
+    shrinker = pcs.attach_(small_net(), EXAMPLE, pcs.ShrinkConfig(total_steps=400, **settings))
+    pcs.set_budget(shrinker, EXAMPLE, madds=0.5)
 
 
 def test_one_bad_batch_leaves_a_network_without_norms_as_good_as_before() -> None:

@@ -17,7 +17,27 @@ BY_RUN = {"recipe": False}
 Metric = Literal["madds", "params", "mem_access"]
 Convention = Literal["layers", "paper"]  # how madds and mem_access are counted, see docs/metrics.md
 Quantity = Literal["madds", "params", "mem_access", "latency"]  # what a channel can be priced by
+Optimizer = Literal["sgd", "adamw"]
 Config = TypeVar("Config", bound="MethodConfig")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFacts:
+    """What the rest of a run says that settings of a method may depend on.
+
+    Attributes:
+        total_steps: Length of the shrinking phase in optimizer steps.
+        prove: Whether groups are to be proven when attaching.
+        optimizer: What moves the weights.
+        lr: Its learning rate while shrinking.
+        momentum: Its momentum.
+    """
+
+    total_steps: int
+    prove: bool
+    optimizer: Optimizer
+    lr: float
+    momentum: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +102,10 @@ class MethodConfig:
         settings = dataclasses.asdict(self)
         settings["ratio"] = dict(self.ratio) if isinstance(self.ratio, Mapping) else self.ratio
         return settings | {"include": list(self.include), "exclude": list(self.exclude)}
+
+    def for_run(self: Config, run: RunFacts) -> Config:
+        """The same settings with those that follow from a run."""
+        return dataclasses.replace(self, total_steps=run.total_steps, prove=run.prove)
 
     def check(self, fine: bool, name: str, value: object, wanted: str) -> None:
         """Complain about a field.

@@ -198,7 +198,10 @@ class Shrinker:
         if bad:
             message = f"the running values of {', '.join(bad[:4])} are not finite, so nothing can be chosen by them"
             raise SalienceError(message)
-        keep = self.method.keep() if cut == "dead" else Method.keep(self.method)
+        if cut == "dead":
+            keep = self.method.keep()
+        else:
+            keep = {name: ~chosen for name, chosen in self.method.selected().items()}
         if all(bool(mask.all()) for mask in keep.values()) and self.method.static:
             message = f"nothing would leave: {self.method.diagnosis()}"
             raise EmptyPlanError(message)

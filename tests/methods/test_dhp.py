@@ -14,9 +14,9 @@ from torch import nn
 
 import pcshrink as pcs
 from pcshrink.errors import ConfigError
-from pcshrink.methods.control import Control
 from pcshrink.methods.dhp import DHPConfig, HyperPruning, half_normal
 from pcshrink.methods.hypernet import Hypernet
+from pcshrink.methods.landing import wanted
 from pcshrink.surgery.generated import find_generated
 from testing.methods import Stream, attach_stream, check_short_run
 
@@ -179,9 +179,9 @@ def test_the_cost_falls_as_it_should_while_steps_are_taken() -> None:
     for _ in range(300):
         method.after_step()
         left.append(target.cost({name: max(int((z > 0).sum()), 1) for name, z in method.scores().items()}))
-    wanted = [whole + (target.limit - whole) * Control.wanted((step + 1) / 400) for step in range(300)]
+    allowed = [whole + (target.limit - whole) * wanted((step + 1) / 400) for step in range(300)]
     steps = (120, 200, 280)  # one channel is a fifth of a group here
-    assert all(abs(left[step] - wanted[step]) < 0.25 * whole for step in steps)
+    assert all(abs(left[step] - allowed[step]) < 0.25 * whole for step in steps)
     assert left[280] < left[120] < whole
 
 

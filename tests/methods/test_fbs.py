@@ -37,11 +37,11 @@ def test_a_layer_equals_the_loop() -> None:
             factor = g[c] if g[c] > limit else 0.0
             total += factor
             torch.testing.assert_close(out[b, c], plain * factor, rtol=1e-12, atol=1e-12)
-    (passed,) = gate.passed
+    (passed,) = gate.recorded
     assert float(passed.sum()) == pytest.approx(total)
     for other in find_gates(net).values():
         if other is not gate:
-            other.passed = ()  # type: ignore[assignment]
+            other.recorded = ()  # type: ignore[assignment]
     loss = shrinker.penalty()
     assert float(loss) == pytest.approx(0.25 * total / 3)
 
@@ -58,7 +58,7 @@ def test_the_gradient_reaches_chosen_channels_only() -> None:
     assert isinstance(gate, FBSGate)
     gate.kept = 1
     net.train()(images).sum().backward()
-    (passed,) = gate.passed
+    (passed,) = gate.recorded
     touched = gate.predictor.bias.grad
     assert touched is not None
     assert bool((touched != 0).any())

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pcshrink.methods.control import LEAST, MOST, Control
+from pcshrink.methods.pcs.control import LEAST, MOST, Control
 from pcshrink.methods.pcs.forecast import (
     FIRMEST,
     READY_AT,

@@ -55,6 +55,7 @@ def test_hidden_width_is_a_quarter_and_at_least_eight(channels: int, hidden: int
 def test_salience_starts_below_saturation_with_a_gradient() -> None:
     torch.manual_seed(0)
     generator = SalienceGenerator(16, 32, 8)
+    generator.start_at(ShrinkConfig().init_salience)
     salience = generator(torch.randn(64, 16))
     assert float(salience.detach().min()) > 0.8
     assert float(salience.detach().max()) < 1.0
@@ -92,7 +93,7 @@ def test_the_papers_schedule_has_the_papers_rate_and_shorter_ones_a_higher_one()
 @pytest.mark.parametrize(("lr", "momentum"), [(0.1, 0.9), (0.02, 0.0)])
 def test_a_short_schedule_carries_an_entry_as_far_as_the_papers_own(steps: int, lr: float, momentum: float) -> None:
     """Gradient descent with momentum on lambda(t) * hardsigmoid(z), written as a loop without the sigmoid's ends."""
-    haste = schedule.haste(steps, schedule.travel(lr, momentum))
+    haste = schedule.haste(steps, schedule.travel(lr, momentum, "sgd"))
     z, velocity = 0.0, 0.0
     for step in range(steps):
         velocity = momentum * velocity + schedule.rate(schedule.PAPER_RATE, step, steps) / 6
@@ -105,7 +106,7 @@ def test_a_short_schedule_carries_an_entry_as_far_as_the_papers_own(steps: int, 
 
 
 def test_long_schedules_are_not_hurried_and_very_short_ones_not_beyond_the_fastest_step() -> None:
-    reach = schedule.travel(0.1, 0.9)
+    reach = schedule.travel(0.1, 0.9, "sgd")
     assert schedule.haste(10 * schedule.PAPER_STEPS, reach) == 1
     assert schedule.haste(1, reach) * schedule.PAPER_RATE / 6 * reach == pytest.approx(schedule.FASTEST)
 

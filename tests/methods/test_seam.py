@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 import pcshrink as pcs
-from pcshrink.config import MethodConfig
+from pcshrink.config import MethodConfig, RunFacts
 from pcshrink.errors import ConfigError
 from pcshrink.methods.base import Method, Step
-from pcshrink.methods.registry import BUILT_IN, method_class, method_names, register
+from pcshrink.methods.registry import BUILT_IN, GATES, method_class, method_names, register
 from pcshrink.surgery.gate import Axes, Gate, GateSpec, Role
 from pcshrink.surgery.gates import find_gates
 from pcshrink.train.again import evaluate_saved
@@ -220,10 +220,10 @@ def test_names_are_taken_once() -> None:
 
 
 OWN = """
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
-from pcshrink.config import MethodConfig
+from pcshrink.config import MethodConfig, RunFacts
 from pcshrink.methods.base import Method
 
 
@@ -265,3 +265,22 @@ def test_built_in_methods_describe_themselves(name: str) -> None:
     assert method.summary().endswith(".")
     assert method.reference
     assert method.Config.from_dict(method.Config().to_dict()) == method.Config()
+
+
+@pytest.mark.parametrize("name", sorted(BUILT_IN))
+def test_the_gates_of_built_in_methods_are_found_by_their_kind(name: str) -> None:
+    gate = method_class(name).Gate
+    assert gate is Gate or f"pcshrink.methods.{GATES[gate.kind]}" == gate.__module__
+
+
+@pytest.mark.parametrize("name", sorted(BUILT_IN))
+def test_settings_follow_the_run_as_far_as_a_method_has_them(name: str) -> None:
+    run = RunFacts(total_steps=77, prove=False, optimizer="adamw", lr=0.02, momentum=0.5)
+    settings = method_class(name).Config()
+    changed = settings.for_run(run)
+    assert type(changed) is type(settings)
+    by_run = {field.name for field in fields(settings) if not field.metadata.get("recipe", True)}
+    assert {"total_steps", "prove"} <= by_run
+    for field in fields(settings):
+        wanted = run if field.name in by_run else settings
+        assert getattr(changed, field.name) == getattr(wanted, field.name)

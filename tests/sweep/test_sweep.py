@@ -23,7 +23,7 @@ import yaml
 
 from pcshrink.cli.main import main
 from pcshrink.common.child import end_with_parent
-from pcshrink.methods.controls import Random, RandomConfig
+from pcshrink.methods.baselines import Random, RandomConfig
 from pcshrink.methods.registry import METHODS
 from pcshrink.sweep.compare import compare
 from pcshrink.sweep.runs import Outcome, read_result

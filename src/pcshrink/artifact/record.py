@@ -30,7 +30,7 @@ class GateState:
 
 @dataclass(frozen=True, kw_only=True)
 class ScaleState:
-    """A constant salience that could not be folded into weights."""
+    """A constant gate that could not be folded into weights."""
 
     module: str
     axis: int

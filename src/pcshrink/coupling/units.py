@@ -29,7 +29,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Origin:
-    """The layer whose input feeds the generator of a channel axis; ``averaged`` are units on its other axes."""
+    """The layer whose input feeds the gate of a channel axis; ``averaged`` are units on its other axes."""
 
     module: str
     axis: int
@@ -120,8 +120,8 @@ class Ledger:
         self.fixes: list[AttributeFix] = []
         self.writers: dict[str, Ids] = {}  # module -> units of its output channels
         self.readers: dict[str, Ids] = {}  # module -> units of its input channels
-        self.gates: dict[Site, tuple[Ids, int, Origin]] = {}  # site -> units on its axis, axis, generator input
-        self.averaged: list[tuple[Site, Ids]] = []  # units that a gate's generator takes the mean over, once it is used
+        self.gates: dict[Site, tuple[Ids, int, Origin]] = {}  # site -> units on its axis, axis, what feeds the gate
+        self.averaged: list[tuple[Site, Ids]] = []  # units that a gate takes the mean over, once it is used
 
     def parameter(self, name: str, tensor: Tensor) -> Value:
         """Give every axis of a parameter or buffer its own units."""

@@ -54,7 +54,7 @@ class Method(Generic[C]):
         refused: Layers that the method itself leaves whole -> why.
         align: What kept widths are multiples of.
         steps: Steps taken in the shrinking phase.
-        pushed: What the newest loss weighed, before its weight (the paper's R).
+        pushed: What the newest loss adds to the task's, before it is weighted.
     """
 
     Config: ClassVar[type[MethodConfig]] = MethodConfig
@@ -98,6 +98,11 @@ class Method(Generic[C]):
     def takes_budget(cls) -> bool:
         """Whether a budget can be set."""
         return not cls.budget_by.startswith("none")
+
+    @property
+    def progress(self) -> float:
+        """The share of the shrinking phase that is over."""
+        return min(self.steps / self.config.total_steps, 1.0)
 
     def prepare(self, model: nn.Module, example_input: Any) -> nn.Module:
         """Change layers before groups are found; the model itself by default."""

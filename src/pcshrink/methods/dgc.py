@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +16,7 @@ from pcshrink.methods.dynamic import Density
 from pcshrink.methods.inner import InnerGate, why_not_inside
 from pcshrink.methods.layers import ConvLayer
 from pcshrink.methods.pooling import pool
+from pcshrink.methods.recording import Recording
 from pcshrink.surgery.gate import Gate, GateSpec
 from pcshrink.surgery.plan import GateSite
 
@@ -48,7 +49,7 @@ class DGCConfig(MethodConfig):
         self.check(is_number(self.l1) and self.l1 >= 0, "l1", self.l1, "a number of at least 0")
 
 
-class DGCGate(InnerGate, kind="dgc"):
+class DGCGate(Recording[Tensor], InnerGate, kind="dgc"):
     """Lets every head of a convolution read its own input channels; head i writes channels i, i + heads, and so on.
 
     Attributes:
@@ -67,15 +68,6 @@ class DGCGate(InnerGate, kind="dgc"):
         self.fc2 = nn.Conv1d(self.heads * hidden, self.heads * spec.in_features, 1, groups=self.heads)
         nn.init.ones_(self.fc2.bias)  # type: ignore[arg-type]
         self.kept = spec.in_features
-        self.recorded: tuple[Tensor, ...] = ()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without what belongs to one forward pass."""
-        return self.__dict__ | {"recorded": ()}
-
-    def start_pass(self) -> None:
-        """Forget the last pass."""
-        self.recorded = ()
 
     def forward(self, pooled: Tensor) -> Tensor:
         """The salience of each channel for each head: (B, C_in) -> (B, heads, C_in)."""
@@ -89,7 +81,7 @@ class DGCGate(InnerGate, kind="dgc"):
         x = x if self.norm is None else F.relu(self.norm(x))
         salience = self(pool(x, 1))
         if self.training:
-            self.recorded = (*self.recorded, salience)
+            self.record(salience)
         factor = salience * highest(salience, self.kept)
         self.tell((factor != 0).double())
         read = (x[:, None] * factor.to(x.dtype)[..., None, None]).flatten(1, 2)
@@ -179,11 +171,6 @@ class DGC(Density[DGCConfig]):
         if not recorded or not self.config.l1:
             return None
         return self.config.l1 * torch.stack([m.mean(dim=(0, 2)).sum() for m in recorded]).sum()
-
-    def forget_pass(self) -> None:
-        """Drop what was recorded."""
-        for gate in self.dgc_gates.values():
-            gate.start_pass()
 
     def figures(self) -> dict[str, float]:
         """The share of the input channels that the heads read."""

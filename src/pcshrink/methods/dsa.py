@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
@@ -16,11 +15,12 @@ from pcshrink.errors import ConfigError
 from pcshrink.methods.base import Method, Step, Target
 from pcshrink.methods.filters import Filters, Rows, norm_scale
 from pcshrink.methods.keep_ratio import chances, project, ratio_gradient, shares
+from pcshrink.methods.landing import wanted
+from pcshrink.methods.processes import mean_over_processes
 from pcshrink.methods.select import lowest
 from pcshrink.surgery.gate import Gate
 
 START = 5.0  # theta of every group: a keep ratio of 0.993
-LANDED_AT = 0.75  # share of the phase after which the cost stays at its limit
 SMOOTHING = 0.1  # weight of the newest batch in the mean gradient
 FAR = 30.0  # in theta, from half of a group to all or nothing of it
 
@@ -152,11 +152,6 @@ class Allocation(Method[DSAConfig]):
             self.aim(target.widths())
 
     @property
-    def progress(self) -> float:
-        """The share of the shrinking phase that is over."""
-        return min(self.steps / self.config.total_steps, 1.0)
-
-    @property
     def sharpness(self) -> float:
         """beta_2 by now."""
         return float(self.config.sharpness**self.progress)
@@ -209,9 +204,7 @@ class Allocation(Method[DSAConfig]):
         total = torch.zeros(sum(self._sizes), dtype=torch.float64)
         for units, grad in seen:
             total.index_add_(0, units[units >= 0], grad.double().cpu()[units >= 0] / scale)
-        if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-            dist.all_reduce(total)
-            total /= dist.get_world_size()
+        mean_over_processes(total)
         alpha = self.theta.sigmoid()
         by_mask = pad_sequence(list(total.split(self._sizes)), batch_first=True)
         return ratio_gradient(by_mask, self._shares(), self._real) * alpha * (1 - alpha)
@@ -233,7 +226,7 @@ class Allocation(Method[DSAConfig]):
 
     def _project(self, target: Target) -> None:
         whole = target.cost({})
-        allowed = whole + (target.limit - whole) * min(self.progress / LANDED_AT, 1.0)
+        allowed = whole + (target.limit - whole) * wanted(self.progress)
         self.theta = project(self.theta, lambda theta: target.cost(self.kept(theta)), allowed)
 
     def _shares(self) -> Tensor:

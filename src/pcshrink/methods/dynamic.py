@@ -16,6 +16,7 @@ from pcshrink.coupling.units import Site
 from pcshrink.errors import ConfigError, NoSitesError
 from pcshrink.methods.base import ActivityTarget, Method
 from pcshrink.methods.layers import ConvLayer, conv_layers
+from pcshrink.methods.recording import Recording
 from pcshrink.proof.discover import discover, excluded_layers
 from pcshrink.surgery.plan import GateSite
 
@@ -72,6 +73,12 @@ class Dynamic(Method[C]):
         """Everything stays."""
         return {g.name: torch.ones(g.channels, dtype=torch.bool) for g in self.groups}
 
+    def forget_pass(self) -> None:
+        """Drop what the gates have recorded."""
+        for gate in self.gates.values():
+            if isinstance(gate, Recording):
+                gate.recorded = ()
+
     def adds_loss(self, phase: str) -> bool:
         """The choice stays free to the end, so what forms it does so as well."""
         return phase in ("shrink", "settle")
@@ -104,11 +111,6 @@ class Knob(Dynamic[C]):
     def follow(self) -> None:
         """Let the gates be as they are to be now."""
         raise NotImplementedError
-
-    @property
-    def progress(self) -> float:
-        """The share of the shrinking phase that is over."""
-        return min(self.steps / self.config.total_steps, 1.0)
 
     def on_attach(self, new: set[str]) -> None:
         """Begin with open gates."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +15,7 @@ from pcshrink.methods.base import Step
 from pcshrink.methods.dynamic import Density
 from pcshrink.methods.pooling import pool
 from pcshrink.methods.reading import ReadingGate
+from pcshrink.methods.recording import Recording
 from pcshrink.surgery.gate import Axes, Gate, GateSpec, Role
 
 STEP = 0.1  # the density is lowered in steps of this size
@@ -38,12 +39,12 @@ class FBSConfig(MethodConfig):
         self.check(is_number(self.l1) and self.l1 >= 0, "l1", self.l1, "a number of at least 0")
 
 
-class FBSGate(ReadingGate, kind="fbs"):
+class FBSGate(Recording[Tensor], ReadingGate, kind="fbs"):
     """Multiplies the largest saliences of each sample, and zero for all others.
 
     Attributes:
         kept: How many channels pass.
-        passed: What was multiplied in the newest training pass, call by call.
+        recorded: What was multiplied in the newest training pass, call by call.
     """
 
     AXES: ClassVar[Axes] = {
@@ -60,7 +61,6 @@ class FBSGate(ReadingGate, kind="fbs"):
         nn.init.trunc_normal_(self.predictor.weight, std=0.05, a=-0.1, b=0.1)
         nn.init.ones_(self.predictor.bias)
         self.kept = spec.channels
-        self.passed: tuple[Tensor, ...] = ()
 
     @classmethod
     def shapes(cls, spec: GateSpec) -> dict[str, list[int]]:
@@ -73,14 +73,6 @@ class FBSGate(ReadingGate, kind="fbs"):
         """The predictor, as seen from its outputs."""
         wide = float(spec.in_features)
         return {"own": {"params": wide + 1, "madds": wide, "mem_access": wide}}
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without what belongs to one forward pass."""
-        return super().__getstate__() | {"passed": ()}
-
-    def start_pass(self) -> None:
-        """Forget the last pass."""
-        self.passed = ()
 
     def read(self, x: Tensor) -> Tensor:
         """The mean size of each channel."""
@@ -96,7 +88,7 @@ class FBSGate(ReadingGate, kind="fbs"):
         salience: Tensor = self(self.reading())
         factor = salience * winners(salience, self.kept)
         if self.training:
-            self.passed = (*self.passed, factor)
+            self.record(factor)
         return factor * self.mask if self.masked else factor
 
 
@@ -155,15 +147,10 @@ class FBS(Density[FBSConfig]):
 
     def loss(self, step: Step | None = None) -> Tensor | None:
         """The sum of what passes."""
-        passed = [factor for gate in self.fbs_gates.values() for factor in gate.passed]
+        passed = [factor for gate in self.fbs_gates.values() for factor in gate.recorded]
         if not passed or not self.config.l1:
             return None
         return self.config.l1 * torch.stack([factor.sum(dim=-1).mean() for factor in passed]).sum()
-
-    def forget_pass(self) -> None:
-        """Drop what was recorded."""
-        for gate in self.fbs_gates.values():
-            gate.start_pass()
 
     def figures(self) -> dict[str, float]:
         """The share of the channels that pass."""

@@ -45,10 +45,10 @@ class ConvLayer:
         """Whether it looks at single positions."""
         return all(size == 1 for size in self.conv.kernel_size)
 
-    def gate_site(self, site: Site, axis: int = 1) -> GateSite:
+    def gate_site(self, site: Site) -> GateSite:
         """A gate at some place that is for this layer."""
         spec = GateSpec(
-            module=site.module, at_input=False, axis=axis, channels=len(self.writes), repeat=1,
+            module=site.module, at_input=False, axis=1, channels=len(self.writes), repeat=1,
             source=self.name, source_axis=1, in_features=len(self.reads),
         )  # fmt: skip
         return GateSite(spec, self.writes, self.reads)

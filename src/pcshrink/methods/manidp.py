@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -18,7 +17,9 @@ from pcshrink.methods.base import ActivityTarget, Step
 from pcshrink.methods.dynamic import Density
 from pcshrink.methods.layers import ConvLayer
 from pcshrink.methods.pooling import pool
+from pcshrink.methods.processes import processes, sum_over_processes
 from pcshrink.methods.reading import ReadingGate
+from pcshrink.methods.recording import Recording
 from pcshrink.surgery.gate import Axes, Gate, GateSpec
 
 WIDE = 80  # layers with fewer channels have no squeeze
@@ -57,7 +58,7 @@ class ManiDPConfig(MethodConfig):
             self.check(is_number(value) and value >= 0, name, value, "a number of at least 0")
 
 
-class ManiDPGate(ReadingGate, kind="manidp"):
+class ManiDPGate(Recording[tuple[Tensor, Tensor]], ReadingGate, kind="manidp"):
     """Multiplies by the saliences that are not below the layer's threshold.
 
     Attributes:
@@ -89,7 +90,6 @@ class ManiDPGate(ReadingGate, kind="manidp"):
         self.threshold = OFF
         self.noting = False
         self.total, self.seen = torch.zeros(spec.channels, dtype=torch.float64), 0
-        self.recorded: tuple[tuple[Tensor, Tensor], ...] = ()
 
     @classmethod
     def shapes(cls, spec: GateSpec) -> dict[str, list[int]]:
@@ -97,15 +97,11 @@ class ManiDPGate(ReadingGate, kind="manidp"):
         own, fed, hidden = spec.channels, spec.in_features, int(spec.settings["hidden"])
         return {"mask": [own], "fc1.weight": [hidden, fed], "fc2.weight": [own, hidden], "fc2.bias": [own]}
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Without what belongs to one forward pass."""
-        return super().__getstate__() | {"recorded": ()}
-
     def start_pass(self) -> None:
         """Add the last pass to the sums of the epoch."""
         for salience, _ in self.recorded:
             self.note(salience)
-        self.recorded = ()
+        super().start_pass()
 
     def note(self, salience: Tensor) -> None:
         """Add saliences (B, C) to the sums."""
@@ -122,7 +118,7 @@ class ManiDPGate(ReadingGate, kind="manidp"):
         """The salience where it reaches the threshold."""
         salience: Tensor = self(self.reading())
         if self.training:
-            self.recorded = (*self.recorded, (salience, pool(x, self.spec.axis)))
+            self.record((salience, pool(x, self.spec.axis)))
         elif self.noting:
             self.note(salience)
         factor = salience * (salience >= self.threshold)
@@ -131,8 +127,7 @@ class ManiDPGate(ReadingGate, kind="manidp"):
     def means(self) -> Tensor:
         """The mean salience of each channel since ``forget`` (C,), the same in all processes."""
         sums = torch.cat([self.total, self.total.new_tensor([float(self.seen)])])
-        if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-            dist.all_reduce(sums)
+        sum_over_processes(sums)
         return sums[:-1] / sums[-1].clamp(min=1)
 
     def forget(self) -> None:
@@ -256,9 +251,8 @@ class ManiDP(Density[ManiDPConfig]):
             gate.forget()
 
     def after_step(self, *, pushing: bool = True) -> None:
-        """Take the saliences into account; thresholds change between epochs only."""
-        self.steps += int(pushing)
-        self.started = self.started or pushing
+        """Take the saliences into account; thresholds stay, since they follow means that change between epochs only."""
+        super().after_step(pushing=pushing)
         for gate in self.manidp_gates.values():
             gate.start_pass()
 
@@ -273,15 +267,9 @@ class ManiDP(Density[ManiDPConfig]):
 
     def _mean_loss(self) -> float:
         sums = torch.tensor([self.losses, float(self.samples)], dtype=torch.float64)
-        if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-            sums = sums.to(next(self.model.parameters()).device)
-            dist.all_reduce(sums)
+        if processes() > 1:  # they exchange what is on their devices
+            sums = sum_over_processes(sums.to(next(self.model.parameters()).device))
         return float(sums[0] / sums[1])
-
-    def forget_pass(self) -> None:
-        """Drop what was recorded."""
-        for gate in self.manidp_gates.values():
-            gate.recorded = ()
 
     def figures(self) -> dict[str, float]:
         """What the samples are compared with."""

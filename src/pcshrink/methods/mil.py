@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +14,7 @@ from pcshrink.methods.base import Step
 from pcshrink.methods.dynamic import Dynamic
 from pcshrink.methods.layers import ConvLayer
 from pcshrink.methods.reading import ReadingGate
+from pcshrink.methods.recording import Recording
 from pcshrink.surgery.gate import Axes, Gate, GateSpec
 from pcshrink.surgery.plan import GateSite
 
@@ -40,7 +41,7 @@ class MILConfig(MethodConfig):
         self.check(is_number(self.sparsity) and self.sparsity >= 0, "sparsity", self.sparsity, "a number of at least 0")
 
 
-class MILGate(ReadingGate, kind="mil"):
+class MILGate(Recording[Tensor], ReadingGate, kind="mil"):
     """Multiplies all channels of a position by what a branch makes of the layer's input there.
 
     Attributes:
@@ -55,20 +56,11 @@ class MILGate(ReadingGate, kind="mil"):
         self.branch = nn.Conv2d(spec.in_features, 1, 1, int(spec.settings["stride"]), bias=False)
         self.norm = nn.BatchNorm2d(1)
         nn.init.constant_(self.norm.bias, float(spec.settings["bias"]))
-        self.recorded: tuple[Tensor, ...] = ()
 
     @classmethod
     def shapes(cls, spec: GateSpec) -> dict[str, list[int]]:
         """The shape of each tensor that has own or fed channels."""
         return {"mask": [spec.channels], "branch.weight": [1, spec.in_features, 1, 1]}
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without what belongs to one forward pass."""
-        return super().__getstate__() | {"recorded": ()}
-
-    def start_pass(self) -> None:
-        """Forget the last pass."""
-        self.recorded = ()
 
     def forward(self, x: Tensor) -> Tensor:
         """The branch: (B, C_in, H, W) -> (B, 1, H', W'), not below 0."""
@@ -83,7 +75,7 @@ class MILGate(ReadingGate, kind="mil"):
         """The same for all channels of a position."""
         factor = self.reading()
         if self.training:
-            self.recorded = (*self.recorded, factor)
+            self.record(factor)
         return factor * self.mask[:, None, None] if self.masked else factor
 
 
@@ -146,8 +138,3 @@ class MIL(Dynamic[MILConfig]):
         if not recorded or not self.config.sparsity:
             return None
         return self.config.sparsity * torch.stack([factor.mean() for factor in recorded]).sum()
-
-    def forget_pass(self) -> None:
-        """Drop what was recorded."""
-        for gate in self.mil_gates.values():
-            gate.start_pass()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -13,7 +12,7 @@ from torch import Tensor
 from pcshrink.config import MethodConfig
 from pcshrink.methods.base import Target
 from pcshrink.methods.choosing import Choosing, still
-from pcshrink.methods.control import LAND_AT, Control
+from pcshrink.methods.landing import LAND_AT, opening, wanted
 from pcshrink.methods.select import lowest
 
 LOOKS = 200  # how often in a phase the budget is looked at
@@ -68,23 +67,18 @@ class Proximal(Choosing[P]):
         self.going: dict[str, Tensor] | None = None
         self._former: dict[str, Tensor] = {}
 
-    @abstractmethod
     def scale_(self, name: str, factor: Tensor) -> None:
         """Multiply the norms of a group's channels by a factor (C,)."""
+        raise NotImplementedError
 
-    @abstractmethod
     def prox(self, norms: Tensor, step: float, unit: Tensor) -> Tensor:
         """What a proximal step multiplies the norms (C,) by; ``step`` is a share of ``unit``, the group's mean norm."""
+        raise NotImplementedError
 
     @property
     def holds(self) -> bool:
         """Nothing is settled when the phase begins."""
         return False
-
-    @property
-    def progress(self) -> float:
-        """The share of the shrinking phase that is over."""
-        return min(self.steps / self.config.total_steps, 1.0)
 
     def set_target(self, target: Target) -> None:
         """Let the cost fall to a budget; until the widths are known, the same share of every group is aimed at."""
@@ -133,7 +127,7 @@ class Proximal(Choosing[P]):
         if self.target is None:
             return 1.0
         whole = self.target.cost({})
-        allowed = whole + (self.target.limit - whole) * Control.wanted(self.progress + AHEAD)
+        allowed = whole + (self.target.limit - whole) * wanted(self.progress + AHEAD)
         threshold = self._threshold(self.target, self.relative(), allowed)
         # Steps in proportion to the way that is left would never arrive.
         return max(threshold / AHEAD, 1.0) if threshold else 0.0
@@ -180,12 +174,12 @@ class Proximal(Choosing[P]):
 
     def _close(self, going: Mapping[str, Tensor]) -> None:
         """Bring what was chosen down to zero, then close its gates."""
-        opening = Control.opening(self.progress)
+        factor = opening(self.progress)
         for name, norms in self.scores().items():
             chosen = going[name].to(norms.device)
-            largest = torch.where(chosen, opening * self._former[name].to(norms), norms)
+            largest = torch.where(chosen, factor * self._former[name].to(norms), norms)
             self.scale_(name, torch.where(norms > largest, largest / norms.clamp(min=1e-30), torch.ones_like(norms)))
-        if opening == 0:
+        if factor == 0:
             self._hold(dict(going))
 
     def after_epoch(self, progress: float) -> None:

@@ -31,7 +31,7 @@ class ReadingGate(Gate):
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what belongs to one forward pass: recorded graphs can be neither copied nor pickled."""
-        return self.__dict__ | {"traced": None}
+        return super().__getstate__() | {"traced": None}
 
     def connect(self, layer: nn.Module, source: nn.Module) -> None:
         """Read the source's input."""

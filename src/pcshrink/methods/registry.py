@@ -1,4 +1,8 @@
-"""All methods by name. A new one is one file and one line here, or one ``register`` call from anywhere."""
+"""All methods by name. A new one is one file and one line here, or one ``register`` call from anywhere.
+
+One that brings a gate of its own has a second line here, under ``GATES``: saved networks name kinds of gates only, and
+their modules must be found without importing all methods.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +19,8 @@ BUILT_IN: dict[str, str] = {
     "pcs-input": "pcs.by_input:ByInput",
     "truncation": "truncation:Truncation",
     "lasso": "lasso:Lasso",
-    "random": "controls:Random",
-    "scratch": "controls:Scratch",
+    "random": "baselines:Random",
+    "scratch": "baselines:Scratch",
     "sfp": "sfp:SoftPruning",
     "fpgm": "fpgm:GeometricMedian",
     "dsa": "dsa:Allocation",

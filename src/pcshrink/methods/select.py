@@ -1,4 +1,4 @@
-"""Which channels are pushed down: the k lowest, by running salience or by each input's own."""
+"""Which channels of a group are the k lowest, and how many k is."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ import torch
 from torch import Tensor
 
 
-def lowest(salience: Tensor, k: int) -> Tensor:
+def lowest(scores: Tensor, k: int) -> Tensor:
     """Mark the k lowest entries along the last axis: (..., C) -> bool (..., C)."""
-    chosen = torch.zeros_like(salience, dtype=torch.bool)
+    chosen = torch.zeros_like(scores, dtype=torch.bool)
     if k <= 0:
         return chosen
-    index = salience.topk(k, dim=-1, largest=False).indices
+    index = scores.topk(k, dim=-1, largest=False).indices
     return chosen.scatter(-1, index, True)
 
 
-def lowest_globally(saliences: list[Tensor], total: int, min_channels: list[int]) -> list[Tensor]:
+def lowest_globally(scores: list[Tensor], total: int, min_channels: list[int]) -> list[Tensor]:
     """Mark the ``total`` lowest entries over all groups, leaving each group its least number of channels."""
     protected = []
-    for salience, least in zip(saliences, min_channels, strict=True):
-        safe = torch.zeros_like(salience, dtype=torch.bool)
-        protected.append(safe.scatter(-1, salience.topk(min(least, len(salience))).indices, True))
-    flat = torch.cat(saliences).masked_fill(torch.cat(protected), float("inf"))
+    for part, least in zip(scores, min_channels, strict=True):
+        safe = torch.zeros_like(part, dtype=torch.bool)
+        protected.append(safe.scatter(-1, part.topk(min(least, len(part))).indices, True))
+    flat = torch.cat(scores).masked_fill(torch.cat(protected), float("inf"))
     total = min(total, int((~torch.cat(protected)).sum()))
-    return list(lowest(flat, total).split([len(s) for s in saliences]))
+    return list(lowest(flat, total).split([len(part) for part in scores]))
 
 
 def count(ratio: float, channels: int, min_channels: int, align: int = 1) -> int:
-    """K: how many of the channels are pushed down, so that what is kept is aligned and never too little."""
+    """K: how many of the channels may leave, so that what is kept is aligned and never too little."""
     kept = channels - round(ratio * channels)
     if align > 1 and channels >= align:
         kept = max(round(kept / align), 1) * align

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
@@ -18,6 +17,7 @@ from pcshrink.errors import ConfigError
 from pcshrink.methods.base import Target
 from pcshrink.methods.choosing import Choosing
 from pcshrink.methods.filters import axis_rows
+from pcshrink.methods.processes import mean_over_processes, processes
 from pcshrink.methods.refit import Plain, Readings, View, eliminate
 
 MOST_INPUTS = 4096  # of a layer whose second moments are kept; they grow with the square
@@ -141,7 +141,7 @@ class Surgeon(Choosing[SurgeonConfig]):
     @property
     def seen_enough(self) -> bool:
         """Whether all processes together were shown as many images as were asked for."""
-        return self.looked * _processes() >= self.config.most_images
+        return self.looked * processes() >= self.config.most_images
 
     def finish(self) -> bool:
         """Choose, and let what stays stand in for what leaves."""
@@ -173,7 +173,7 @@ class Surgeon(Choosing[SurgeonConfig]):
         wanted = self.model.eval()(images)
         if isinstance(wanted, Tensor) and wanted.ndim == 2:
             changes = torch.tensor([self._change(group, images, wanted) for group in self.coupling.groups])
-            _mean_over_processes(changes)
+            mean_over_processes(changes)
             for group, change in zip(self.coupling.groups, changes.tolist(), strict=True):
                 costs = self.costs[group.name]
                 costs *= change / max(float(costs[: _probed(group)].sum()), 1e-12)
@@ -212,7 +212,7 @@ class Surgeon(Choosing[SurgeonConfig]):
 
     def _sum_over_processes(self) -> None:
         for readings in self.readings.values():
-            _mean_over_processes(readings.moment)
+            mean_over_processes(readings.moment)
 
     def scores(self) -> dict[str, Tensor]:
         """What the loss of each channel costs, once that is known."""
@@ -256,15 +256,6 @@ class Surgeon(Choosing[SurgeonConfig]):
 
 def _probed(group: ChannelGroup) -> int:
     return max(round(PROBED * group.channels), 1)
-
-
-def _processes() -> int:
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-
-
-def _mean_over_processes(values: Tensor) -> None:
-    if _processes() > 1:
-        dist.all_reduce(values.div_(_processes()))
 
 
 def _readers(model: nn.Module, coupling: Coupling, group: ChannelGroup) -> list[str]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
+from torch import Tensor
+
 from pcshrink.config import MethodConfig
 from pcshrink.methods.pcs.config import GeneratorConfig
 from pcshrink.methods.pcs.salience import SalienceMethod
@@ -46,9 +49,9 @@ class Truncation(SalienceMethod[TruncationConfig]):
         for name, gate in self.salience_gates.items():
             gate.truncated = round(share[name] * gate.spec.channels) or None
 
-    def gone(self) -> dict[str, Any]:
+    def gone(self) -> dict[str, Tensor]:
         """Nothing leaves before the end: every sample chooses anew."""
-        return super(SalienceMethod, self).gone()
+        return {g.name: torch.zeros(g.channels, dtype=torch.bool) for g in self.groups}
 
     def state_dict(self) -> dict[str, Any]:
         """Whether the phase has begun."""

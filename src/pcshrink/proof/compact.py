@@ -26,7 +26,7 @@ def compact(
         model: The model the plan was made for, with or without its gates; it is left untouched.
         plan: What stays.
         example_input: A tensor, or a tuple of arguments, for the proof; a list of such examples proves it on all.
-        gates: "keep" the salience generators, or "fold" the running salience into the layers so that none is left.
+        gates: "keep" the gates, or "fold" what they are as constants into the layers so that none is left.
             Gates that still depend on the input lose that: ``shrinker.settle`` them before, or train on after it.
 
     Returns:

@@ -10,7 +10,7 @@ import torch
 from pcshrink.artifact.builders import build, is_known
 from pcshrink.errors import ShrinkError
 from pcshrink.measure import profile
-from pcshrink.methods.controls import RandomConfig
+from pcshrink.methods.baselines import RandomConfig
 from pcshrink.report.runs import Run
 from pcshrink.shrinker import attach_
 from pcshrink.train.facts import Costs

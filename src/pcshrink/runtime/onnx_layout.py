@@ -1,9 +1,9 @@
 """Exact rewrites of ONNX files with kept gates, after which onnxruntime merges more and stays in its own layout.
 
-A salience is never negative, so ``relu(s * y)`` is ``s * relu(y)``, and the ReLU becomes part of the convolution that
-gives y. ReLU6 has an upper bound, so it must stay behind the product. In its blocked layout onnxruntime knows it only
-as part of a convolution, and would change the layout of the whole map to and fro; so it gets a convolution of its own
-that changes nothing.
+A factor s that ends with a hard sigmoid is never negative, so ``relu(s * y)`` is ``s * relu(y)``, and the ReLU becomes
+part of the convolution that gives y. ReLU6 has an upper bound, so it must stay behind the product. In its blocked
+layout onnxruntime knows it only as part of a convolution, and would change the layout of the whole map to and fro; so
+it gets a convolution of its own that changes nothing.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import numpy as np
 
 from pcshrink.runtime.optional import require
 
-GENERATED = "HardSigmoid"  # what every salience ends with
+FACTOR = "HardSigmoid"  # the operation that the factors of gates end with which are rewritten
 
 
 def keep_layout(file: Path) -> None:
     """Rewrite what follows kept gates of images, if the file has any."""
-    if GENERATED.encode() not in file.read_bytes():
+    if FACTOR.encode() not in file.read_bytes():
         return
     onnx = require("onnx")
     model = onnx.load(str(file))
@@ -30,7 +30,7 @@ def keep_layout(file: Path) -> None:
 
 
 class _Gates:
-    """The products of images and saliences in a graph."""
+    """The products of images and factors of gates in a graph."""
 
     def __init__(self, onnx: Any, graph: Any) -> None:
         self.onnx, self.graph = onnx, graph
@@ -67,7 +67,7 @@ class _Gates:
         made = self._maker(product.input[1])
         if made is not None and made.op_type == "Resize":
             made = self._maker(made.input[0])
-        if made is None or made.op_type != GENERATED:
+        if made is None or made.op_type != FACTOR:
             return 0
         last = self._maker(made.input[0])
         weight = self.weights.get(self._source(last.input[1])) if last is not None and last.op_type == "Conv" else None
@@ -83,7 +83,7 @@ class _Gates:
         return name
 
     def _does_nothing(self, node: Any) -> bool:
-        """Saliences are made in float32, so a cast to that changes nothing."""
+        """These factors are made in float32, so a cast to that changes nothing."""
         if node.op_type == "Cast":
             return bool(node.attribute[0].i == self.onnx.TensorProto.FLOAT)
         return bool(node.op_type == "Identity")

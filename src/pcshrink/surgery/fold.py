@@ -42,9 +42,9 @@ class ConstantScale:
 
 
 def fold(model: nn.Module) -> nn.Module:
-    """Give a copy of a gated model in which every gate is replaced by its constant (the running salience).
+    """Give a copy of a gated model in which every gate is replaced by its constant.
 
-    Kept saliences hardly depend on the input; the copy equals the model whose gates multiply by their constants.
+    The copy equals the model whose gates multiply by their constants.
     """
     folded = copy.deepcopy(unwrap(model))
     fold_gates_(folded)

@@ -7,7 +7,7 @@ tensors count the layer's *own* channels and which the channels *fed* to it, and
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from pcshrink.errors import ConfigError
 
 GATE = "pcs_gate"  # the name of a gate as a child of the layer it sits on
+FIRST_KIND = "salience"  # of all gates in files of schema 1
 Role = Literal["own", "fed"]
 Axes = Mapping[str, Mapping[int, Role]]
 
@@ -73,11 +74,13 @@ class GateSpec:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> GateSpec:
-        """Read ``to_dict``, or the flat form that files of schema 1 have."""
-        fields = dict(data)
-        if "kind" not in fields:
-            fields |= {"kind": "salience", "settings": {name: fields.pop(name) for name in ("hidden", "norm")}}
-        return cls(**fields)
+        """Read ``to_dict``, or the form that files of schema 1 have: one kind, its settings beside all else."""
+        if "kind" in data:
+            return cls(**data)
+        known = {own.name for own in fields(cls)}
+        settings = {name: value for name, value in data.items() if name not in known}
+        place = {name: value for name, value in data.items() if name in known}
+        return cls(**place, kind=FIRST_KIND, settings=settings)
 
 
 class Gate(nn.Module):
@@ -130,6 +133,10 @@ class Gate(nn.Module):
         self.listener: Callable[[Tensor], None] | None = None
         self.stand_in: Callable[[], Tensor | None] | None = None
         self.register_buffer("mask", torch.ones(spec.channels))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is copied and pickled; a kind leaves out what belongs to one forward pass."""
+        return dict(self.__dict__)
 
     @classmethod
     def shapes(cls, spec: GateSpec) -> dict[str, list[int]]:

@@ -6,7 +6,6 @@ trained, so that plans, shapes and names are those of the plain network; baking 
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from typing import Any
 
 import torch
@@ -21,9 +20,9 @@ GENERATED = "pcs_generated"  # the name of a generator as a child of its layer
 class Generated(nn.Module):
     """Base of what generates the weight of a convolution."""
 
-    @abstractmethod
     def weight(self) -> Tensor:
         """The weight, with its gradient."""
+        raise NotImplementedError
 
     def connect(self, layer: nn.Module) -> None:
         """Let a convolution use the generated weight instead of its own."""

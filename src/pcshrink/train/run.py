@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
-import hashlib
 import logging
 import os
 import time
@@ -314,12 +313,3 @@ def _same_recipe(folder: Path, before: Recipe, recipe: Recipe) -> None:
             f"resume it with its own, {folder / 'recipe.yaml'}, or choose another --out"
         )
         raise ConfigError(message)
-
-
-def weights_hash(model: torch.nn.Module) -> str:
-    """A digest of all parameters and buffers, to compare two runs bit by bit."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import gc
 import itertools
-import logging
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from pcshrink.artifact import load, read
-from pcshrink.config import MethodConfig
+from pcshrink.config import MethodConfig, RunFacts
 from pcshrink.data import ImageData
 from pcshrink.errors import CheckpointError, ConfigError
 from pcshrink.methods.prepared import mark_of, rebuild
@@ -32,7 +30,6 @@ from pcshrink.train.recipe.schema import Recipe, ShrinkSection
 from pcshrink.train.sync_norm import synchronise_, unsynchronise_
 from pcshrink.train.weights import load_weights_
 
-log = logging.getLogger(__name__)
 RECALIBRATED_ON = 2048  # images
 # float64 is ours alone: Fabric's own would give scores back in float32.
 PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed", "fp64": "32-true"}
@@ -136,17 +133,13 @@ class Session:
 
     def method_config(self, *, prove: bool) -> MethodConfig:
         """The settings of the method, with what follows from the rest of the recipe."""
-        settings, optimizer = self.settings.settings, self.recipe.optimizer
+        optimizer = self.recipe.optimizer
         steps = max(len(self.data.train) // optimizer.accumulate, 1)
-        by_run: dict[str, Any] = {
-            "total_steps": max(self.recipe.epochs.shrink * steps, 1),
-            "prove": prove,
-            "optimizer": optimizer.name,
-            "lr": optimizer.lr,
-            "momentum": optimizer.momentum,
-        }
-        wanted = {field.name for field in dataclasses.fields(settings)}
-        return dataclasses.replace(settings, **{k: v for k, v in by_run.items() if k in wanted})
+        run = RunFacts(
+            total_steps=max(self.recipe.epochs.shrink * steps, 1), prove=prove,
+            optimizer=optimizer.name, lr=optimizer.lr, momentum=optimizer.momentum,
+        )  # fmt: skip
+        return self.settings.settings.for_run(run)
 
     def attach(self) -> Shrinker:
         """Put gates on the model; it becomes a new object, so that no wrapper of the old one is in the way."""

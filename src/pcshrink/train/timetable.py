@@ -10,8 +10,6 @@ from pcshrink.train.recipe.schema import EpochsSection, OptimizerSection
 
 Phase = Literal["dense", "warmup", "shrink", "settle"]
 ORDER: tuple[Phase, ...] = ("dense", "warmup", "shrink", "settle")
-RAISE_FROM = 0.5  # share of the shrinking phase after which lambda is raised, if channels are still alive
-FROZEN_FROM = 0.4  # share of the shrinking phase after which a global allocation no longer changes
 CONSTANT_AT = 0.5  # share of the settling phase after which the gates are constant
 
 

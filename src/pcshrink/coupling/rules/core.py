@@ -190,7 +190,7 @@ def _wrote(call: Call, writes: Ids, reads: Ids, counts: dict[str, Ids]) -> None:
 
 
 def own_origin(call: Call, x: Value, axis: int) -> Origin | None:
-    """The layer's own input feeds its generator, provided that it is what the module was called with."""
+    """The layer's own input feeds its gate, provided that it is what the module was called with."""
     entered = call.entered_with
     if entered is None or entered.ndim == 0 or entered.shape[axis] != x.shape[axis]:
         return None
@@ -199,7 +199,7 @@ def own_origin(call: Call, x: Value, axis: int) -> Origin | None:
 
 
 def averaged(value: Value, axis: int) -> Ids:
-    """The units that a generator takes the mean over when it is fed by one axis of a tensor."""
+    """The units that a gate takes the mean over when it is fed by one axis of a tensor."""
     others = [c.units for a, c in value.axes.items() if a != axis % len(value.shape)]
     return np.concatenate([np.zeros(0, np.int64), *others])
 

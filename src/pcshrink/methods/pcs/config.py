@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal, TypeVar
 
-from pcshrink.config import BY_RUN, MethodConfig, is_number
+from pcshrink.config import BY_RUN, MethodConfig, Optimizer, RunFacts, is_number
 
 PRESETS: dict[str, float] = {"A": 2 / 3, "B": 1.0, "C": 4 / 3}
+Pushed = TypeVar("Pushed", bound="ShrinkConfig")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,13 +42,16 @@ class ShrinkConfig(GeneratorConfig):
 
     Attributes:
         strength: How hard the channels are pushed; "A", "B", "C" are 2/3, 1 and 4/3. 1 is the paper's rate, raised in
-            schedules that are shorter than the paper's.
+            schedules that are shorter than the paper's. With a budget the rate is steered, and this is hardly more than
+            where it starts from.
         lr: The learning rate (the peak of your schedule while shrinking); how much faster gates must move in a short
             schedule depends on it.
         momentum: The momentum, for the same; 0 for none.
         optimizer: For the same; AdamW's steps do not grow with the gradient.
-        lam: The raw penalty weight at the end of the schedule (on the batch mean); overrides ``strength``.
-        power: The exponent of the growing rate, lambda(t) = lambda_base (t / T) ** power.
+        lam: The raw penalty weight at the end of the schedule (on the batch mean); overrides ``strength``, and is not
+            steered by a budget.
+        power: The exponent of the growing rate, lambda(t) = lambda_base (t / T) ** power. Without effect where a budget
+            steers the rate.
         scope: Rank the channels within each "group", or over all groups together ("global").
         allocation: With a budget: every group finds its own width ("learned"), or all give the same share ("uniform").
         price: Weigh the push on a group by what one of its channels costs: its multiply-adds, its parameters, its
@@ -59,7 +63,7 @@ class ShrinkConfig(GeneratorConfig):
     strength: float | Literal["A", "B", "C"] = "B"
     lr: float = field(default=0.1, metadata=BY_RUN)
     momentum: float = field(default=0.9, metadata=BY_RUN)
-    optimizer: Literal["sgd", "adamw"] = field(default="sgd", metadata=BY_RUN)
+    optimizer: Optimizer = field(default="sgd", metadata=BY_RUN)
     lam: float | None = None
     power: float = 2.0
     scope: Literal["group", "global"] = "group"
@@ -82,6 +86,10 @@ class ShrinkConfig(GeneratorConfig):
     def paper(cls, preset: Literal["A", "B", "C"] = "B", **changes: object) -> ShrinkConfig:
         """The paper's settings: half of the channels, ranked by the running salience, no extras."""
         return cls.from_dict({"strength": preset} | changes)
+
+    def for_run(self: Pushed, run: RunFacts) -> Pushed:
+        """Also with how the run's optimizer moves the gates."""
+        return replace(super().for_run(run), optimizer=run.optimizer, lr=run.lr, momentum=run.momentum)
 
     @property
     def multiple(self) -> float:

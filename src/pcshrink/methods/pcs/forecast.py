@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor
 
-from pcshrink.methods.control import LAND_AT
+from pcshrink.methods.landing import LAND_AT
 
 READY_AT = 0.6  # share of the phase after which what must go should be dead, some time before the widths are fixed
 NEAREST = 0.05  # share of the phase that a forecast looks ahead at least

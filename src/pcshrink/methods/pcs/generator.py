@@ -23,19 +23,16 @@ class SalienceGenerator(nn.Module):
         in_features: Channels of the layer's input.
         channels: Channels of the layer's output.
         hidden: Width between the two linear layers.
-        init_salience: Where every salience starts.
         norm: BatchNorm1d before the ReLU.
     """
 
-    def __init__(
-        self, in_features: int, channels: int, hidden: int, init_salience: float = 0.9, *, norm: bool = True
-    ) -> None:
+    def __init__(self, in_features: int, channels: int, hidden: int, *, norm: bool = True) -> None:
         super().__init__()
         self.fc1 = nn.Linear(in_features, hidden, bias=not norm)
         self.norm = nn.BatchNorm1d(hidden) if norm else None
         self.fc2 = _bare_linear(hidden, channels)
         nn.init.uniform_(self.fc2.weight, -0.02, 0.02)
-        self.start_at(init_salience)
+        nn.init.zeros_(self.fc2.bias)  # until ``start_at``
 
     def start_at(self, salience: float) -> None:
         """Let every salience start at this value."""
@@ -50,9 +47,9 @@ class SalienceGenerator(nn.Module):
     def with_handle(self, pooled: Tensor) -> tuple[Tensor, Tensor]:
         """The salience, and the same once more for a penalty to take hold of.
 
-        What pulls at the second one moves the last layer alone. A penalty that is strong enough to act in a short
-        schedule would otherwise bend the features of the network itself through the pooled input. It also has a
-        gradient where the salience has reached 1, so that no channel is out of reach.
+        What pulls at the second one moves the last layer alone. A budget may ask for a penalty many times as strong as
+        the paper's, which would otherwise bend the features of the network itself through the pooled input. It also
+        has a gradient where the salience has reached 1, so that no channel is out of reach.
         """
         if self.norm is not None and self.generates_plainly(pooled):
             made: tuple[Tensor, Tensor] = Generate.apply(self.norm, pooled, *self.learned(self.norm))

@@ -12,8 +12,9 @@ from torch import Tensor
 from pcshrink.config import MethodConfig, Quantity
 from pcshrink.errors import SalienceError
 from pcshrink.methods.base import Step
-from pcshrink.methods.control import AHEAD, LAND_AT
-from pcshrink.methods.pcs.config import ShrinkConfig
+from pcshrink.methods.landing import LAND_AT
+from pcshrink.methods.pcs.config import PRESETS, ShrinkConfig
+from pcshrink.methods.pcs.control import AHEAD
 from pcshrink.methods.pcs.forecast import ramp
 from pcshrink.methods.pcs.rules import (
     FASTEST,
@@ -197,15 +198,29 @@ class PCS(Steered):
         return float(running.max()) if running.numel() else 0.0
 
     def concerns(self) -> list[str]:
-        """A phase that is too short for a push."""
+        """A phase that is too short for a push, and settings that a budget leaves nothing to do."""
         steps, needed = self.config.total_steps, shortest_push(self.config.power)
+        idle = self._idle_settings()
         if steps >= needed:
-            return []
+            return idle
         end = "what is left of them is closed by force" if self.target is not None else "fewer channels will leave"
         return [
             f"the shrinking phase has {steps} steps, and channels need about {needed} to reach zero while the task can "
-            f"still object; {end}. Give it more epochs"
+            f"still object; {end}. Give it more epochs",
+            *idle,
         ]
+
+    def _idle_settings(self) -> list[str]:
+        config = self.config
+        if self.target is None or config.lam is not None:
+            return []
+        because = "; with a budget or the widths of another run the rate is steered"
+        idle = []
+        if config.multiple != PRESETS["B"]:
+            idle.append(f"strength {config.strength} is hardly more than where the rate starts from{because}")
+        if config.power != ShrinkConfig.power:
+            idle.append(f"power {config.power:g} has no effect{because}")
+        return idle
 
     def diagnosis(self) -> str:
         """What was seen of the push, and what to do."""

@@ -19,7 +19,7 @@ def rate(lam_base: float, step: int, total_steps: int, power: float = 2.0) -> fl
     return lam_base * float((min(step, total_steps) / total_steps) ** power)
 
 
-def travel(lr: float, momentum: float = 0.9, optimizer: str = "sgd") -> float:
+def travel(lr: float, momentum: float, optimizer: str) -> float:
     """How far a steady gradient of 1 on a bias moves it at each step."""
     return lr / USUAL_GRADIENT if optimizer == "adamw" else lr / (1 - momentum)
 
@@ -27,10 +27,11 @@ def travel(lr: float, momentum: float = 0.9, optimizer: str = "sgd") -> float:
 def haste(total_steps: int, reach: float) -> float:
     """How many times as far as the optimizer takes them the gates' biases are to move at each step.
 
-    The paper's rate is a price: a channel dies if the task objects to its loss by less. It takes 300,000 steps to
-    carry a salience to zero. A larger rate would be faster, but the task could no longer object, and what is pushed
-    would die in lock-step. So in a short schedule the biases move faster instead, under the penalty and under the task
-    alike, and travel as far in all as they would in the paper's.
+    The paper's rate is a price: a channel dies if the task objects to its loss by less. At its full height it carries a
+    salience that nothing holds from 0.9 to zero in 21,000 steps; growing over the paper's 300,000 steps, in 179,000. A
+    larger rate would be faster, but the task could no longer object, and what is pushed would die in lock-step. So in
+    a short schedule the biases move faster instead, under the penalty and under the task alike, and travel as far in
+    all as they would in the paper's.
 
     Args:
         total_steps: Length of the schedule.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,8 +9,9 @@ import torch
 from torch import Tensor
 
 from pcshrink.methods.base import Target
-from pcshrink.methods.control import AHEAD, Control, on_the_way
+from pcshrink.methods.landing import opening, wanted
 from pcshrink.methods.pcs.config import ShrinkConfig
+from pcshrink.methods.pcs.control import AHEAD, Control, on_the_way
 from pcshrink.methods.pcs.forecast import Firmness, enough_push, held_by_task, needed_push, ramp, ramp_ahead
 from pcshrink.methods.pcs.rules import FASTEST, SLOPE
 from pcshrink.methods.pcs.salience import SalienceMethod
@@ -48,9 +48,9 @@ class Steered(SalienceMethod[ShrinkConfig]):
         self.channels = 0
 
     @property
-    @abstractmethod
     def lam(self) -> float:
         """The shrinking rate lambda(t) at the current step."""
+        raise NotImplementedError
 
     def set_target(self, target: Target) -> None:
         """Meet a budget: by widths that are learned, or by the same share of every group."""
@@ -75,11 +75,6 @@ class Steered(SalienceMethod[ShrinkConfig]):
         """Widths do not follow from what channels turn out to be worth."""
         return self.config.allocation == "uniform" or isinstance(self.config.ratio, Mapping)
 
-    @property
-    def progress(self) -> float:
-        """The share of the shrinking phase that is over."""
-        return min(self.steps / self.config.total_steps, 1.0)
-
     def steer(self, target: Target) -> None:
         """After a step of the push: correct the rate, fix the widths in time, close what must go."""
         due = self.steps % STEER_EVERY == 0
@@ -103,7 +98,7 @@ class Steered(SalienceMethod[ShrinkConfig]):
 
     def _next(self) -> dict[str, int]:
         """Where widths are dictated: those to push for now, which is what should be left a little later."""
-        share = Control.wanted(self.progress + AHEAD)
+        share = wanted(self.progress + AHEAD)
         return on_the_way(share, {group.name: group.channels for group in self.groups}, self.least, self.channels)
 
     def _worth(self) -> dict[str, Tensor]:
@@ -152,12 +147,12 @@ class Steered(SalienceMethod[ShrinkConfig]):
 
     def _close(self) -> None:
         """Bring what must go and is still alive down to zero."""
-        opening = self.control.opening(self.progress)
-        if opening >= 1.0:
+        factor = opening(self.progress)
+        if factor >= 1.0:
             return
         places = self.units.spread(self.selected_units.to(torch.float32))
         for gate, part in zip(self.units.gates, places.split(self.units.widths), strict=True):
-            gate.close(part, opening)
+            gate.close(part, factor)
 
     def state_dict(self) -> dict[str, Any]:
         """Steps, widths and how the budget steers."""

@@ -7,12 +7,12 @@ residual stream one for every writer.
 from __future__ import annotations
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from pcshrink.methods import select
 from pcshrink.methods.pcs.gate import SalienceGate
 from pcshrink.methods.pcs.rules import shrinking_loss
+from pcshrink.methods.processes import mean_over_processes, processes
 
 
 class Units:
@@ -121,10 +121,8 @@ class Units:
         if not seen:
             return
         new = [mean.to(gate.running.dtype) for gate, mean in seen]
-        if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-            flat = torch.cat(new)
-            dist.all_reduce(flat)
-            new = list((flat / dist.get_world_size()).split([len(m) for m in new]))
+        if processes() > 1:
+            new = list(mean_over_processes(torch.cat(new)).split([len(m) for m in new]))
         if bool(torch.cat(new).isfinite().all()):  # one bad batch would spoil the average for good
             torch._foreach_lerp_([gate.running for gate, _ in seen], new, alpha)
             self.note_statistics()

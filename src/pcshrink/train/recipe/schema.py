@@ -69,7 +69,8 @@ class EpochsSection(Section):
     Attributes:
         dense: The plain network first; its result is the baseline and the teacher.
         warmup: Gates attached, nothing pushed yet.
-        shrink: The penalty grows until everything selected is zero, at a constant learning rate.
+        shrink: The method lets channels go, at a constant learning rate; with ``pcs`` a growing penalty pushes them to
+            zero unless the task holds them.
         settle: What is left recovers while the learning rate falls.
     """
 

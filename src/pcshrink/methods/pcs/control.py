@@ -1,9 +1,7 @@
-"""How a budget steers the push: the rate is corrected while widths are found, then the widths are fixed.
+"""How a budget steers the push: the rate is corrected while widths are found (``methods/landing.py`` has the times).
 
-The phase has three parts. While *learning*, the rate is corrected: where widths are dictated by how far the network is
-behind or ahead of a falling cost, where they are learned by a forecast (``pcs/forecast.py``). Then the network *lands*:
-the widths that meet the budget are read off the saliences. What of the channels beyond them is still alive late in the
-phase is *closed*: a factor that falls to zero multiplies it.
+Where widths are dictated it is corrected by how far the network is behind or ahead of a falling cost, where they are
+learned by a forecast (``pcs/forecast.py``).
 """
 
 from __future__ import annotations
@@ -13,12 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-LAND_AT = 0.75  # share of the phase after which the widths are fixed
-CLOSE_FROM, CLOSED_AT = 0.85, 0.95  # share of the phase in which what is left is closed
-POWER = 1.0  # the cost falls with this power of time
+from pcshrink.methods.landing import LAND_AT, wanted
+
 AHEAD = 0.1  # where widths are dictated: share of the phase that a channel is given to reach zero
-# A tenth of the way behind for 15 % of the phase doubles the rate. At the paper's rate a channel takes about 7 % of the
-# phase to reach zero; a quicker hand would overshoot, since it would not wait for what it has set in motion.
+# A tenth of the way behind for 15 % of the phase doubles the rate. At the rate that this starts from a channel takes a
+# tenth of the phase to reach zero; a quicker hand would overshoot, since it would not wait for what it set in motion.
 GAIN = math.log(2) / (0.1 * 0.15)
 LARGEST_ERROR = 0.3
 FOLLOW = 0.03  # share of the phase in which the rate goes most of the way to what is forecast
@@ -47,7 +44,7 @@ class Control:
             removed: Share of what must leave that is gone.
             elapsed: Share of the phase since the last correction.
         """
-        error = min(max(self.wanted(progress) - removed, -LARGEST_ERROR), LARGEST_ERROR)
+        error = min(max(wanted(progress) - removed, -LARGEST_ERROR), LARGEST_ERROR)
         self.boost = min(max(self.boost * math.exp(GAIN * error * elapsed), LEAST), MOST)
 
     def follow(self, boost: float, elapsed: float, least: float) -> None:
@@ -62,19 +59,9 @@ class Control:
         part = 1 - math.exp(-elapsed / FOLLOW)
         self.boost = math.exp(math.log(self.boost) + part * (aim - math.log(self.boost)))
 
-    @staticmethod
-    def wanted(progress: float) -> float:
-        """Share of what must leave that should be gone by now."""
-        return float(min(progress / LAND_AT, 1.0) ** POWER)
-
     def lands(self, progress: float) -> bool:
         """Whether it is time to fix the widths."""
         return not self.landed and progress >= LAND_AT
-
-    @staticmethod
-    def opening(progress: float) -> float:
-        """What a channel that must go is multiplied by."""
-        return min(max((CLOSED_AT - progress) / (CLOSED_AT - CLOSE_FROM), 0.0), 1.0)
 
     def state_dict(self) -> dict[str, Any]:
         """Plain data."""

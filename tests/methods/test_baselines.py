@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import pcshrink as pcs
 from pcshrink.artifact import read
 from pcshrink.errors import ConfigError
-from pcshrink.methods.controls import RandomConfig, ScratchConfig
+from pcshrink.methods.baselines import RandomConfig, ScratchConfig
 from pcshrink.models import create
 from pcshrink.train.callbacks import Callback
 from pcshrink.train.loop import Loop

@@ -11,18 +11,8 @@ import pytest
 import torch
 
 from pcshrink.artifact import read
-from pcshrink.methods.control import (
-    AHEAD,
-    CLOSE_FROM,
-    CLOSED_AT,
-    GAIN,
-    LAND_AT,
-    LARGEST_ERROR,
-    LEAST,
-    MOST,
-    Control,
-    on_the_way,
-)
+from pcshrink.methods.landing import LAND_AT, wanted
+from pcshrink.methods.pcs.control import AHEAD, GAIN, LARGEST_ERROR, LEAST, MOST, Control, on_the_way
 from pcshrink.train.recipe.schema import Recipe
 from pcshrink.train.run import train
 from testing.training import CopyAt, model_bytes, tiny, train_with_stops
@@ -30,14 +20,6 @@ from testing.training import CopyAt, model_bytes, tiny, train_with_stops
 
 def shares(count: int) -> list[float]:
     return [n / count for n in range(count + 1)]
-
-
-def test_what_should_be_gone_grows_from_nothing_to_all_when_the_widths_are_fixed() -> None:
-    wanted = [Control.wanted(progress) for progress in shares(100)]
-    assert wanted[0] == 0
-    assert wanted == sorted(wanted)
-    assert Control.wanted(LAND_AT) == Control.wanted(1.0) == 1
-    assert Control.wanted(LAND_AT / 2) == pytest.approx(0.5)  # steadily, so that few channels leave at a time
 
 
 def test_the_widths_are_fixed_once() -> None:
@@ -49,19 +31,10 @@ def test_the_widths_are_fixed_once() -> None:
     assert not control.lands(1.0)
 
 
-def test_what_must_go_is_closed_after_landing_and_before_the_end() -> None:
-    assert LAND_AT < CLOSE_FROM < CLOSED_AT < 1
-    openings = [Control.opening(progress) for progress in shares(100)]
-    assert openings == sorted(openings, reverse=True)
-    assert Control.opening(CLOSE_FROM) == 1
-    assert Control.opening((CLOSE_FROM + CLOSED_AT) / 2) == pytest.approx(0.5)
-    assert Control.opening(CLOSED_AT) == Control.opening(1.0) == 0
-
-
 @pytest.mark.parametrize(("behind", "factor"), [(0.1, 2.0), (-0.1, 0.5), (0.0, 1.0)])
 def test_a_tenth_behind_for_15_per_cent_of_the_phase_doubles_the_rate(behind: float, factor: float) -> None:
     control = Control()
-    control.steer(0.5, Control.wanted(0.5) - behind, 0.15)
+    control.steer(0.5, wanted(0.5) - behind, 0.15)
     assert control.boost == pytest.approx(factor)
 
 
@@ -86,7 +59,7 @@ def test_networks_that_resist_more_or_less_end_near_the_curve(strength: float) -
     at_landing = 0.0
     for step in range(1, steps + 1):
         progress = step / steps
-        on_their_way = Control.wanted(progress + AHEAD) - gone
+        on_their_way = wanted(progress + AHEAD) - gone
         gone += strength * control.boost * on_their_way / (AHEAD * steps)
         if step % 10 == 0:
             control.steer(progress, gone, 10 / steps)

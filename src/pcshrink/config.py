@@ -28,7 +28,7 @@ class RunFacts:
     Attributes:
         total_steps: Length of the shrinking phase in optimizer steps.
         prove: Whether groups are to be proven when attaching.
-        optimizer: What moves the weights.
+        optimizer: What moves the gates.
         lr: Its learning rate while shrinking.
         momentum: Its momentum.
     """

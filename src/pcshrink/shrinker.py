@@ -6,7 +6,6 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -46,6 +45,9 @@ def attach_(model: nn.Module, example_input: object, config: MethodConfig | None
     >>> pcs.attach_(net, torch.randn(2, 3, 16, 16)).groups
     [Group('0', channels=8, k=4, writers=['0'])]
     """
+    if torch.is_inference_mode_enabled():
+        message = "attach_ cannot work in torch.inference_mode(): nothing made there can be trained; call it outside"
+        raise ConfigError(message)
     if config is None:
         from pcshrink.methods.pcs.config import ShrinkConfig
 
@@ -114,6 +116,11 @@ class Shrinker:
         Raises:
             ConfigError: A name is unknown, or a number is impossible.
         """
+        widths = {g.name: g.channels for g in self.groups}
+        for name, width in keep.items() if isinstance(keep, Mapping) else ():
+            if is_number(width) and width > widths.get(name, width):
+                message = f"group {name!r} has {widths[name]} channels, so it cannot keep {width}"
+                raise ConfigError(message)
         self.method.aim(keep)
 
     def penalty(self, step: Step | None = None) -> Tensor:
@@ -133,7 +140,13 @@ class Shrinker:
 
         Args:
             pushing: The shrinking phase is on, so the method's schedule advances. False before and after it.
+
+        Raises:
+            ConfigError: ``pushing`` is neither True nor False.
         """
+        if not isinstance(pushing, bool):
+            message = f"pushing must be True or False, got {pushing!r}"
+            raise ConfigError(message)
         self.method.after_step(pushing=pushing)
 
     def settle(self, share: float) -> None:
@@ -173,13 +186,20 @@ class Shrinker:
             raise ConfigError(message)
         if keep is None:
             keep = self._keep(cut)
+        if not isinstance(keep, Mapping):
+            message = f"keep gives a mask for each group by name, got {type(keep).__name__}"
+            raise PlanMismatchError(message)
         known = {g.name: g for g in self.groups}
         flags = {}
         for name, mask in keep.items():
             if name not in known:
                 message = f"no group is called {name!r}; the groups are {', '.join(known)}"
                 raise PlanMismatchError(message)
-            flag = np.asarray(torch.as_tensor(mask).cpu(), dtype=bool)
+            marks = torch.as_tensor(mask).cpu()
+            if marks.dtype != torch.bool and not bool(((marks == 0) | (marks == 1)).all()):
+                message = f"keep[{name!r}] must be True for every channel that stays, not a list of indices or shares"
+                raise PlanMismatchError(message)
+            flag = marks.bool().numpy()
             if flag.shape != (known[name].channels,) or not flag.any():
                 width = known[name].channels
                 message = f"keep[{name!r}] must mark at least one of {width} channels, got shape {flag.shape}"
@@ -219,26 +239,39 @@ class Shrinker:
 
     def state_dict(self) -> dict[str, Any]:
         """The method's state and settings; tensors of the gates are in the model's own state_dict."""
-        return {"method": self.config.method, "state": self.method.state_dict(), "config": self.config.to_dict()}
+        return {
+            "method": self.config.method, "state": self.method.state_dict(), "config": self.config.to_dict(),
+            "channels": {g.name: g.channels for g in self.groups},
+        }  # fmt: skip
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where ``state_dict`` was taken; load the model's state_dict as well.
 
         Raises:
             CheckpointError: This is not the state of a shrinker.
-            ConfigError: It was made with other settings.
+            ConfigError: It was made with other settings, or for another network.
         """
-        missing = {"method", "state", "config"} - set(state if isinstance(state, Mapping) else ())
-        if missing:
-            got = f"{list(state)[:5]}" if isinstance(state, Mapping) else type(state).__name__
-            message = f"this is not the state of a shrinker: {', '.join(sorted(missing))} missing, got {got}"
+        parts = {"method": str, "state": Mapping, "config": Mapping}
+        given = state if isinstance(state, Mapping) else {}
+        wrong = sorted(name for name, kind in parts.items() if not isinstance(given.get(name), kind))
+        if wrong:
+            got = f"{list(given)[:5]}" if given else type(state).__name__
+            message = f"this is not the state of a shrinker: {', '.join(wrong)} missing or damaged, got {got}"
             raise CheckpointError(message)
         mine, saved = {"method": self.config.method, **self.config.to_dict()}, state["config"]
         changed = [k for k, v in {"method": state["method"], **saved}.items() if v != mine.get(k)]
         if changed:
             message = f"the saved settings differ in {', '.join(changed)}; attach with the same settings"
             raise ConfigError(message)
-        self.method.load_state_dict(state["state"])
+        channels = {g.name: g.channels for g in self.groups}
+        if dict(state.get("channels", channels)) != channels:  # states of earlier versions do not say
+            message = "this is the state of a shrinker on another network: its groups have other widths"
+            raise ConfigError(message)
+        try:
+            self.method.load_state_dict(state["state"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            message = f"this state of a shrinker is damaged: {type(error).__name__}: {error}"
+            raise CheckpointError(message) from error
 
     def report(self) -> str:
         """Every layer: the group that it writes to, or why it must stay whole."""

@@ -10,6 +10,7 @@ from torch import nn
 import pcshrink as pcs
 from pcshrink.data import Preprocessing, predict
 from pcshrink.export import export_pt2
+from pcshrink.methods.registry import method_class
 from pcshrink.models import create
 from testing.bad_inputs.case import Case, cases
 from testing.bad_inputs.place import SEEN, Place
@@ -101,5 +102,5 @@ _SINGLE: list[Any] = [
     ("attach_ in inference mode", _attached_in_inference_mode),
     ("set_budget for a method without one", lambda p: pcs.set_budget(
         pcs.attach_(nn.Sequential(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3)), p.example,
-                    pcs.methods.get("mil").Config()), p.example, madds=0.5)),
+                    method_class("mil").Config()), p.example, madds=0.5)),
 ]  # fmt: skip

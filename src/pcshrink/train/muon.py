@@ -67,7 +67,7 @@ class Muon(torch.optim.SGD):
 def orthogonal(matrix: Tensor) -> Tensor:
     """About the nearest matrix with orthogonal rows of length 1, or columns where there are fewer of these."""
     wide = matrix.shape[0] <= matrix.shape[1]
-    x = matrix if wide else matrix.T
+    x: Tensor = matrix if wide else matrix.T
     x = x / torch.linalg.matrix_norm(x).clamp(min=torch.finfo(x.dtype).tiny)
     for _ in range(ROUNDS):
         square = x @ x.T

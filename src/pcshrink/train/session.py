@@ -137,7 +137,8 @@ class Session:
         steps = max(len(self.data.train) // optimizer.accumulate, 1)
         run = RunFacts(
             total_steps=max(self.recipe.epochs.shrink * steps, 1), prove=prove,
-            optimizer=optimizer.name, lr=optimizer.lr, momentum=optimizer.momentum,
+            optimizer="adamw" if optimizer.name == "adamw" else "sgd",  # Muon moves gates as SGD does
+            lr=optimizer.lr, momentum=optimizer.momentum,
         )  # fmt: skip
         return self.settings.settings.for_run(run)
 

@@ -89,13 +89,14 @@ class OptimizerSection(Section):
     """How weights move.
 
     Attributes:
-        name: The optimizer.
+        name: The optimizer. ``muon`` turns filters of convolutions by orthogonal steps and moves the rest as ``sgd``.
         lr: The learning rate of the dense, warm-up and shrinking phases.
         settle_lr: The learning rate the settling phase starts from; ``lr`` if not given.
         hold_lr: Keep the learning rate constant until the settling phase. If not, it falls over warm-up, shrinking and
             settling together.
-        momentum: Of SGD.
-        nesterov: Of SGD.
+        turn: Of Muon: the angle of a step where the learning rate is ``lr``; it falls and rises with it.
+        momentum: Of SGD and Muon.
+        nesterov: Of SGD and Muon.
         betas: Of AdamW.
         weight_decay: On matrices only; norms and biases have none.
         schedule: How the learning rate falls in the dense and settling phases.
@@ -107,10 +108,11 @@ class OptimizerSection(Section):
         accumulate: Batches whose gradients make one step.
     """
 
-    name: Literal["sgd", "adamw"] = "sgd"
+    name: Literal["sgd", "adamw", "muon"] = "sgd"
     lr: Positive = 0.1
     settle_lr: Positive | None = None
     hold_lr: bool = True
+    turn: Positive = 0.03
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     nesterov: bool = False
     betas: tuple[Ratio, Ratio] = (0.9, 0.999)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,8 @@ from pcshrink.methods.control import (
 from pcshrink.train.recipe.schema import Recipe
 from pcshrink.train.run import train
 from testing.training import CopyAt, model_bytes, tiny, train_with_stops
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def shares(count: int) -> list[float]:
@@ -115,14 +116,6 @@ def test_the_state_is_plain_and_complete() -> None:
 
 SHRINK = 6
 STEPS = 22  # an epoch
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +20,10 @@ from pcshrink.train.run import train
 from testing.made_runs import made_run
 from testing.training import CopyAt, model_bytes, tiny, train_with_stops
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 EXAMPLE = torch.randn(2, 1, 16, 16)
 METHODS = ["random", "scratch"]
 EPOCHS = {"dense": 1, "warmup": 1, "shrink": 2, "settle": 1}  # of 11 steps each
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def digits(seed: int = 0) -> nn.Module:

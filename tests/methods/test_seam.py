@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,6 +23,8 @@ from pcshrink.train.again import evaluate_saved
 from pcshrink.train.recipe.read import load_recipe
 from pcshrink.train.run import train
 from testing.training import tiny
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 # A method of the smallest kind: settings without a field of their own, gates that are plain masks, one hook.
 
@@ -108,14 +109,6 @@ class Slimming(Method[SlimmingConfig]):
             group.name: torch.stack([self.factors(name).detach().abs() for name in group.gates]).mean(dim=0)
             for group in self.groups
         }
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 SHORT = {"dense": 1, "warmup": 0, "shrink": 1, "settle": 2}

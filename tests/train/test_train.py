@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +25,8 @@ from pcshrink.train.session import Session
 from pcshrink.train.weights import load_weights_
 from testing.training import TINY, tiny
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 SHORT = {"dense": 1, "shrink": 1, "settle": 1}
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:

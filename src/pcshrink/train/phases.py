@@ -214,7 +214,7 @@ class Phases:
         if self.settings is None or self.session.shrinker is None:
             return
         settling = self.settings.gates == "fold" and self.timetable.phase(int(place)) == "settle"
-        self.session.shrinker.method.before_step(settled=self.timetable.settled(place) if settling else None)
+        self.session.shrinker.settle(self.timetable.settled(place) if settling else None)
 
     def figures(self, phase: str) -> dict[str, Any]:
         """What to tell about the shrinking after an epoch."""
@@ -254,7 +254,7 @@ class Phases:
         folding = self.session.settings.gates == "fold" and self.session.mask is None
         # At the very end of a run, finishing it folds them.
         if folding and after == self.timetable.fold_epoch() and after != self.timetable.total:
-            shrinker.method.before_step(settled=1.0)
+            shrinker.settle(1.0)
             reshape.fold_(self.session)
             self.console.say("the gates are constant now and part of their layers")
 

@@ -41,7 +41,7 @@ class Dense:
         return asdict(self.costs) | self.score
 
 
-@dataclass
+@dataclass(frozen=True)
 class Cut:
     """The end of the shrinking phase, where everything that is to go is cut or masked.
 

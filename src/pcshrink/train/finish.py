@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,7 +31,6 @@ from pcshrink.train.measured import measure_dynamic
 from pcshrink.train.phases import Phases
 from pcshrink.train.result import LATENCY_TOLERANCE, Result
 from pcshrink.train.session import Session, blank_model, make_model
-from pcshrink.train.sync_norm import unsynchronise_
 from pcshrink.train.together import from_first
 
 log = logging.getLogger(__name__)
@@ -39,15 +38,13 @@ log = logging.getLogger(__name__)
 
 def finish(session: Session, phases: Phases, folder: Path) -> Result:
     """Make, prove, measure and save the final network."""
-    for model in filter(None, (session.model, session.best)):
-        unsynchronise_(model)
-    session.wrapped = None
+    session.end_training()
     facts = phases.facts
-    final, plan = _final_network(session, facts.cut)
+    final, plan, cut = _final_network(session, facts.cut)
     final.eval()
     score = _score(final, session)
     dense = facts.dense.to_dict() if facts.dense is not None else {}
-    result = Result(folder, folder / "model", dense, {}, asdict(facts.cut) if facts.cut is not None else None)
+    result = Result(folder, folder / "model", dense, {}, asdict(cut) if cut is not None else None)
     if session.data.taught:
         result.measured = "disagreement"
     dynamic = session.shrinker is not None and not session.shrinker.method.static
@@ -94,23 +91,26 @@ def _reached(limit: Limit, reached: float) -> dict[str, Any]:
             "reached": reached, "share": reached / limit.dense}  # fmt: skip
 
 
-def _final_network(session: Session, cut: Cut | None) -> tuple[nn.Module, PrunePlan | None]:
+def _final_network(session: Session, cut: Cut | None) -> tuple[nn.Module, PrunePlan | None, Cut | None]:
+    """The network as it is handed out, its plan, and what is known of its cut now."""
     best = session.best
     if session.recipe.shrink is None:
-        return best, session.cut
+        return best, session.cut, cut
     gates: Literal["keep", "fold"] = "fold" if _only_masks(best) else session.settings.gates
     if session.mask is None or cut is None:
         if gates == "fold" and find_gates(best):
             best = fold(best)
-        return best, session.cut
+        return best, session.cut, cut
     plan = session.mask
     small = compact(best, plan, session.example, gates=gates)
-    cut.final_masked_error = _score(best, session).error
-    cut.final_leak = reshape.leak(session, best, plan)
+    masked, leak = _score(best, session).error, reshape.leak(session, best, plan)
     with reshape.unmasked(best):
-        cut.final_gated_error = _score(best, session).error
-    cut.compact_error = _score(small, session).error
-    return small, plan if session.cut is None else compose(session.cut, plan)
+        gated = _score(best, session).error
+    cut = replace(
+        cut, compact_error=_score(small, session).error, final_masked_error=masked, final_gated_error=gated,
+        final_leak=leak,
+    )  # fmt: skip
+    return small, plan if session.cut is None else compose(session.cut, plan), cut
 
 
 def _only_masks(model: nn.Module) -> bool:

@@ -83,8 +83,6 @@ class Loop:
         self.session.load(state["session"])
         self.phases.load(state["facts"])
         self._set_pace()
-        if self.session.average is not None:
-            self.session.average.follow_switches(self.session.model)
         self.resumed = True
         if self.fabric.global_rank == 0:
             set_random_state(state["random"])

@@ -106,8 +106,6 @@ class Gauge:
     def madds(self, convention: Convention) -> tuple[float, float]:
         """Multiply-adds of the mean input, and their share of the dense network's; the same in all processes."""
         session = self.session
-        if session.average is not None:
-            session.average.follow_switches(session.model)
         measured = self._last = activity(session.best, self.images, convention, earlier=self._last)
         madds = measured.madds
         if session.fabric.world_size > 1:

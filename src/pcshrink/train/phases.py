@@ -137,8 +137,7 @@ class Phases:
 
     def _attach(self) -> None:
         session, settings = self.session, self.session.settings
-        if session.average is not None:
-            session.model = session.average.model.requires_grad_(True)
+        session.take_average()
         baseline = evaluate(session.model, session.data.val, session.fabric, classes=session.data.num_classes)
         if self.facts.dense is not None:
             self.facts.dense.score = baseline.figures()
@@ -201,9 +200,8 @@ class Phases:
 
     def _call_teacher(self) -> None:
         if self.recipe.distill is not None:
-            self.objective.teacher = call_teacher(self.session, self.recipe.distill, self.dense_file)
-            if self.recipe.distill.cache:
-                self.objective.notes = self._notes()
+            teacher = call_teacher(self.session, self.recipe.distill, self.dense_file)
+            self.objective.learn_from(teacher, self._notes() if self.recipe.distill.cache else None)
 
     def _notes(self) -> Notes:
         session = self.session
@@ -246,8 +244,6 @@ class Phases:
             self._shrinking(self.session.shrinker, after)
         elif phase == "settle":
             self._settling(self.session.shrinker, after)
-        if self.session.average is not None and self.session.shrinker is not None:
-            self.session.average.follow_switches(self.session.model)
 
     def _settling(self, shrinker: Shrinker, after: int) -> None:
         shrinker.method.after_settling_epoch(self.timetable.through("settle", after))
@@ -255,7 +251,7 @@ class Phases:
         # At the very end of a run, finishing it folds them.
         if folding and after == self.timetable.fold_epoch() and after != self.timetable.total:
             shrinker.settle(1.0)
-            reshape.fold_(self.session)
+            self.session.fold_()
             self.console.say("the gates are constant now and part of their layers")
 
     def _shrinking(self, shrinker: Shrinker, after: int) -> None:
@@ -283,14 +279,15 @@ class Phases:
         plan = shrinker.plan(keep)
         gated = evaluate(session.model, session.data.val, session.fabric)
         leak = reshape.leak(session, session.model, plan)
-        reshape.mask_(session, keep)
+        session.mask_(keep)
         masked = evaluate(session.model, session.data.val, session.fabric)
-        cut = Cut(gated.error, masked.error, masked.loss - gated.loss, leak, highest)
+        compact_error = None
         if session.settings.compact_every:
-            reshape.unmask_(session)
+            session.unmask_()
             if reshape.cut_(session, keep):
                 self._measure(session.gated)
-            cut.compact_error = evaluate(session.model, session.data.val, session.fabric).error
+            compact_error = evaluate(session.model, session.data.val, session.fabric).error
+        cut = Cut(gated.error, masked.error, masked.loss - gated.loss, leak, highest, compact_error)
         self.facts.cut = cut
         self.observer.cut(self.timetable.end("shrink") - 1, asdict(cut))
         self.console.say(_cut_line(cut, gated))

@@ -152,7 +152,7 @@ def test_a_budget_is_met_and_what_leaves_is_at_zero(
     copy = CopyAt(first if compact_every else second, tmp_path / "stopped")
     result = train(chosen, tmp_path / "whole", quiet=True, callbacks=[copy])
     assert result.budget is not None
-    assert result.budget["reached"] == pytest.approx(result.budget["limit"], rel=0.01)
+    assert result.budget.reached == pytest.approx(result.budget.limit, rel=0.01)
     assert result.cut is not None
     assert result.cut["highest"] <= 1e-3
     assert abs(result.cut["loss_jump"]) < 1e-3
@@ -169,7 +169,7 @@ def test_the_same_share_of_every_group(dense: Path, tmp_path: Path) -> None:
     chosen = recipe(dense, budget={"params": 0.5}, allocation="uniform", compact_every=2)
     result = train(chosen, tmp_path, quiet=True)
     assert result.budget is not None
-    assert result.budget["reached"] == pytest.approx(result.budget["limit"], rel=0.01)
+    assert result.budget.reached == pytest.approx(result.budget.limit, rel=0.01)
     kept = kept_shares(tmp_path)
     assert max(kept) - min(kept) <= 0.13  # one channel of eight
     assert result.cut is not None

@@ -161,7 +161,7 @@ def test_budgets_are_met(method: str, tmp_path: Path) -> None:
     changes = {"model": {"name": "digitsnet"}, "epochs": {"shrink": 1, "settle": 1}, "distill": None}
     result = train(tiny(shrink=shrink, **changes), tmp_path, quiet=True)
     assert result.budget is not None
-    assert result.budget["reached"] == pytest.approx(result.budget["limit"], rel=0.01)
+    assert result.budget.reached == pytest.approx(result.budget.limit, rel=0.01)
 
 
 @pytest.mark.train

@@ -136,7 +136,7 @@ def test_a_method_of_ones_own_goes_through_the_ordinary_trainer(
     if result.budget is None:
         assert set(result.widths.values()) == {4, 8}
     else:
-        assert 0.9 * result.budget["limit"] <= result.budget["reached"] <= 1.01 * result.budget["limit"]
+        assert 0.9 * result.budget.limit <= result.budget.reached <= 1.01 * result.budget.limit
     assert result.compact["error"] < 60  # it learned something on the way
     assert evaluate_saved(tmp_path)["error"] == result.compact["error"]
     stay = settings.get("gates") != "fold" and method != "toy-norm"  # plain masks have nothing left to do

@@ -55,7 +55,7 @@ def test_whole_runs_meet_their_target_and_can_be_loaded(changes: dict[str, Any],
     result = train(recipe, tmp_path, quiet=True)
     assert recipe.shrink is not None
     if result.budget:
-        assert 0.97 * result.budget["limit"] <= result.budget["reached"] <= 1.01 * result.budget["limit"]
+        assert 0.97 * result.budget.limit <= result.budget.reached <= 1.01 * result.budget.limit
     else:
         assert set(result.widths.values()) == {4, 8}
     small = pcs.load(tmp_path / "model")

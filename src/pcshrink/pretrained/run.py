@@ -21,8 +21,8 @@ from pcshrink.pretrained.paired import Paired, compare_errors
 from pcshrink.pretrained.prepare import Prepared
 from pcshrink.pretrained.request import RECIPE, Goal
 from pcshrink.train.answers import kept_answers
+from pcshrink.train.outcome import LATENCY_TOLERANCE, TOLERANCE
 from pcshrink.train.recipe.read import dump_recipe, load_recipe
-from pcshrink.train.result import LATENCY_TOLERANCE, TOLERANCE
 from pcshrink.train.run import open_section, train
 
 RESULT = "shrunk.json"

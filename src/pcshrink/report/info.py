@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -94,9 +93,7 @@ def _outcome(result: dict[str, Any]) -> dict[str, Any]:
     if "latency_ms" in rows:
         rows[f"latency_{result['compact'].get('latency_runtime', 'eager')}"] = rows.pop("latency_ms")
     if result.get("budget"):
-        known = {field.name for field in dataclasses.fields(Result)}
-        made = Result(**{name: value for name, value in result.items() if name in known})
-        rows["budget"] = made.budget_line().removeprefix("budget: ")
+        rows["budget"] = Result.from_dict(result).budget_line().removeprefix("budget: ")
     return rows
 
 

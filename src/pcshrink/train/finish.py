@@ -26,10 +26,11 @@ from pcshrink.surgery.gates import find_gates
 from pcshrink.surgery.plan import PrunePlan
 from pcshrink.train import reshape
 from pcshrink.train.evaluate import Score, evaluate
-from pcshrink.train.facts import Costs, Cut
+from pcshrink.train.facts import Aim, Costs, Cut
 from pcshrink.train.measured import measure_dynamic
+from pcshrink.train.outcome import LATENCY_TOLERANCE, BudgetOutcome
 from pcshrink.train.phases import Phases
-from pcshrink.train.result import LATENCY_TOLERANCE, Result
+from pcshrink.train.result import Result
 from pcshrink.train.session import Session, blank_model, make_model
 from pcshrink.train.together import from_first
 
@@ -53,12 +54,10 @@ def finish(session: Session, phases: Phases, folder: Path) -> Result:
     if session.recipe.shrink is None and plan is None:
         result.dense |= score.figures()
     if phases.limit is not None:
-        reached = result.dynamic["madds"] if result.dynamic else _cost(phases.limit, final, session.example)
-        result.budget = _reached(phases.limit, reached)
+        reached = result.dynamic.madds if result.dynamic else _cost(phases.limit, final, session.example)
+        result.budget = _counted(phases.limit, reached)
     elif facts.aim is not None and session.fabric.is_global_zero and session.settings.budget is not None:
-        measured = _latency_share(result, session, final, session.settings.budget)
-        result.budget = {"metric": "latency", "convention": facts.aim.runtime, "limit": facts.aim.limit,
-                         "note": facts.aim.note} | measured  # fmt: skip
+        result.budget = _timed(facts.aim, _latency_share(result, session, final, session.settings.budget))
     if plan is not None:
         result.widths = {name: len(kept) for name, kept in plan.groups.items()}
     from_first(session.fabric, lambda: _measure_and_write(result, session, final, plan))
@@ -74,7 +73,7 @@ def _dynamic_costs(result: Result, session: Session, final: nn.Module) -> dict[s
     """Costs of the mean evaluation image."""
     budget = session.settings.budget
     layers, paper = measure_dynamic(session, final)
-    result.dynamic = (paper if budget is not None and budget.convention == "paper" else layers).to_dict()
+    result.dynamic = paper if budget is not None and budget.convention == "paper" else layers
     return {
         "params": layers.params, "madds": round(layers.madds), "mem_access": layers.mem_access,
         "paper_madds": round(paper.madds), "paper_mem_access": paper.mem_access,
@@ -86,9 +85,18 @@ def _cost(limit: Limit, final: nn.Module, example: object) -> int:
     return int(getattr(profile(final, example, limit.config.convention), limit.metric))
 
 
-def _reached(limit: Limit, reached: float) -> dict[str, Any]:
-    return {"metric": limit.metric, "convention": limit.config.convention, "limit": limit.limit,
-            "reached": reached, "share": reached / limit.dense}  # fmt: skip
+def _counted(limit: Limit, reached: float) -> BudgetOutcome:
+    return BudgetOutcome(
+        metric=limit.metric, convention=limit.config.convention, limit=limit.limit, reached=reached,
+        share=reached / limit.dense,
+    )  # fmt: skip
+
+
+def _timed(aim: Aim, share: Ratio) -> BudgetOutcome:
+    return BudgetOutcome(
+        metric="latency", runtime=aim.runtime, limit=aim.limit, note=aim.note, reached=share.value,
+        share=share.value, low=share.low, high=share.high,
+    )  # fmt: skip
 
 
 def _final_network(session: Session, cut: Cut | None) -> tuple[nn.Module, PrunePlan | None, Cut | None]:
@@ -126,18 +134,18 @@ def _costs(model: nn.Module, example: object) -> dict[str, Any]:
     return asdict(Costs.of(model, example)) | {"gate_madds": profile(model, example).gate_madds}
 
 
-def _latency_share(result: Result, session: Session, final: nn.Module, budget: BudgetConfig) -> dict[str, Any]:
+def _latency_share(result: Result, session: Session, final: nn.Module, budget: BudgetConfig) -> Ratio:
     """What the finished network really takes of the dense one's time, where the budget asks for it."""
     dense = blank_model(session.recipe, session.data.num_classes).eval()
     example = session.example[:1].repeat_interleave(budget.batch, dim=0).cpu()
     models = {"dense": dense, "compact": copy.deepcopy(final).cpu()}
     limit = (budget.latency or 1.0) * (1 + LATENCY_TOLERANCE)
-    ratio = _time(result, models, example, budget.runtime, budget.threads, doubted_above=limit)
-    return {"reached": ratio.value, "share": ratio.value, "low": ratio.low, "high": ratio.high}
+    return _time(result, models, example, budget.runtime, budget.threads, doubted_above=limit)
 
 
 def _measure(result: Result, session: Session, final: nn.Module) -> None:
-    if not session.recipe.output.latency or "latency_ms" in result.compact:
+    known = result.budget is not None and result.budget.timed  # in the runtime that the budget is about
+    if known or not session.recipe.output.latency:
         return
     dense = session.place(blank_model(session.recipe, session.data.num_classes)).eval()
     try:

@@ -194,7 +194,7 @@ def test_truncation_cuts_as_much_as_it_is_asked_for_and_only_once(asked: dict[st
 def test_a_network_with_generators_is_not_trained_on(tmp_path: Path) -> None:
     first = train(tiny(shrink__gates="keep", distill=None, epochs=SHORT), tmp_path / "first", quiet=True)
     start = {"name": "digitsnet", "args": {"widths": [8, 8, 16]}, "start": str(first.model_dir)}
-    with pytest.raises(ConfigError, match="still has its generators"):
+    with pytest.raises(ConfigError, match="still has its gates"):
         train(tiny(model=start, shrink=None, distill=None, epochs={"dense": 1}), tmp_path / "second", quiet=True)
 
 

@@ -12,7 +12,7 @@ from pcshrink.train.outcome import BudgetOutcome
 
 MEASURED = {
     "gated_error": "error, gated", "masked_error": "error, masked", "compact_error": "error, compact", "leak": "leak",
-    "highest": "highest salience cut",
+    "highest": "highest score cut",
 }  # fmt: skip
 NAMES = {"madds": "multiply-adds", "params": "parameters", "mem_access": "memory access"}
 
@@ -52,11 +52,11 @@ def _sentence(run: Run, *, alone: bool) -> str:
 
 def _progress(run: Run) -> str:
     row = run.rows[-1]
-    parts = [f"{run.name} is still running: {row['epoch'] + 1} of {row.get('epochs', '?')} epochs are done"]
-    if row.get("error") is not None:
-        parts.append(f"the error is {row['error']:.2f} %")
-    if row.get("madds_share") is not None:
-        parts.append(f"{percent(row['madds_share'])} of the multiply-adds are left")
+    parts = [f"{run.name} is still running: {row.epoch + 1} of {row.epochs or '?'} epochs are done"]
+    if row.error is not None:
+        parts.append(f"the error is {row.error:.2f} %")
+    if row.madds_share is not None:
+        parts.append(f"{percent(row.madds_share)} of the multiply-adds are left")
     return ", ".join(parts) + "."
 
 
@@ -105,7 +105,7 @@ def proof(runs: Sequence[Run]) -> Section:
     if any(cuts.values()):
         section.text.append(
             "Masked: the channels that go are forced to zero. Compact: they are cut out. The two must agree. Gated: as "
-            "trained, nothing forced; the leak is the largest salience that any evaluation image still gave to a "
+            "trained, nothing forced; the leak is the largest factor that any evaluation image still gave to a "
             "channel that went."
         )
         rows = [[name, *(_figure(cut, kind) for cut in cuts.values() if cut)] for kind, name in MEASURED.items()]

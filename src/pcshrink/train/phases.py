@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,13 @@ from pcshrink.budget.fixed import FixedWidths
 from pcshrink.budget.latency_target import LatencyTarget
 from pcshrink.errors import ConfigError
 from pcshrink.measure import profile
+from pcshrink.methods.figures import Figure
 from pcshrink.runtime.run import check_runtime
 from pcshrink.shrinker import Shrinker
 from pcshrink.train import reshape
 from pcshrink.train.checkpoint import save_state
 from pcshrink.train.console import Console
+from pcshrink.train.epoch_row import EpochRow
 from pcshrink.train.evaluate import Score, evaluate
 from pcshrink.train.facts import Costs, Cut, Dense, Facts, Size
 from pcshrink.train.measured import Gauge, MeasuredTarget
@@ -214,8 +216,8 @@ class Phases:
         settling = self.settings.gates == "fold" and self.timetable.phase(int(place)) == "settle"
         self.session.shrinker.settle(self.timetable.settled(place) if settling else None)
 
-    def figures(self, phase: str) -> dict[str, Any]:
-        """What to tell about the shrinking after an epoch."""
+    def complete(self, row: EpochRow) -> EpochRow:
+        """The row of an epoch, with what there is to tell about the shrinking."""
         shrinker, dense = self.session.shrinker, self.facts.dense
         if shrinker is not None and self.costs is not None and dense is not None:
             gone = shrinker.method.asleep()
@@ -229,10 +231,11 @@ class Phases:
             budget = self.session.settings.budget
             madds, share = self.gauge.madds(budget.convention if budget is not None else "layers")
             self.facts.size = Size(round(madds), share, dead=None)
-        size = vars(self.facts.size) if self.facts.size is not None else {}
-        row: dict[str, Any] = {name: value for name, value in size.items() if value is not None}
-        if phase == "shrink" and shrinker is not None:
-            row |= shrinker.method.figures()
+        if self.facts.size is not None:
+            row = replace(row, **asdict(self.facts.size))
+        if row.phase == "shrink" and shrinker is not None:
+            method = shrinker.method
+            row = replace(row, figures=tuple(Figure(k, v, method.label(k)) for k, v in method.figures().items()))
         return row
 
     def leave(self, epoch: int) -> None:
@@ -301,7 +304,7 @@ def _attached_line(shrinker: Shrinker, channels: int) -> str:
 
 
 def _cut_line(cut: Cut, gated: Score) -> str:
-    highest = "" if cut.highest is None else f", highest salience cut {cut.highest:.2g}"
+    highest = "" if cut.highest is None else f", highest score cut {cut.highest:.2g}"
     return (
         f"what is to go is cut: error {gated.error:.2f} % before, {cut.masked_error:.2f} % after, "
         f"loss {cut.loss_jump:+.4f}, leak {cut.leak:.2g}{highest}"

@@ -285,7 +285,7 @@ def build_model(recipe: Recipe, num_classes: int) -> tuple[nn.Module, PrunePlan 
         return model, None
     saved = read(section.start)
     if saved.gates:
-        message = f"model.start: {section.start} still has its generators; save it folded to train it on"
+        message = f"model.start: {section.start} still has its gates; save it folded to train it on"
         raise ConfigError(message)
     return load(section.start, model), saved.plan
 

@@ -13,6 +13,7 @@ from pcshrink.config import MethodConfig, Quantity
 from pcshrink.errors import SalienceError
 from pcshrink.methods.base import Step
 from pcshrink.methods.control import AHEAD, LAND_AT
+from pcshrink.methods.figures import Label
 from pcshrink.methods.pcs.config import ShrinkConfig
 from pcshrink.methods.pcs.forecast import ramp
 from pcshrink.methods.pcs.rules import (
@@ -30,6 +31,11 @@ from pcshrink.methods.pcs.steering import Steered
 
 FIRST_LOOK = 20  # steps after which a push must have been felt; a loss scaler may skip some in the beginning
 AWAKE = 0.2  # salience down to which channels that are not pushed are hastened
+LABELS = {
+    "lambda": Label("lambda", ".2e"),
+    "R": Label("R", ".2f"),
+    "highest_selected": Label("highest selected", ".3f"),
+}
 
 
 class PCS(Steered):
@@ -231,6 +237,11 @@ class PCS(Steered):
     def figures(self) -> dict[str, float]:
         """The rate, and what it has left of the selected saliences."""
         return {"lambda": self.lam, "R": self.pushed, "highest_selected": self.highest_selected}
+
+    @classmethod
+    def label(cls, key: str) -> Label:
+        """The paper's names."""
+        return LABELS.get(key) or super().label(key)
 
     def state_dict(self) -> dict[str, Any]:
         """Steps, widths, rate and how the budget steers."""

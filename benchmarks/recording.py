@@ -21,6 +21,7 @@ import torch.nn.functional as F
 
 import pcshrink as pcs
 from pcshrink.models import build
+from pcshrink.train.epoch_row import EpochRow
 from pcshrink.train.history import HistoryWriter
 from pcshrink.train.history.blocks import FILE
 from pcshrink.train.observe import group_states, network_facts
@@ -71,7 +72,7 @@ def main() -> None:
             for number in range(STEPS):
                 writer.step(1.0 / (number + 1), 0.5, 0.25, 3.0)
             row = {"epoch": 0, "phase": "shrink", "loss": 0.123456, "error": 12.34, "lr": 0.1, "lambda": 0.01, "R": 3.0}
-            writer.epoch(row, group_states(session))  # type: ignore[arg-type]
+            writer.epoch(EpochRow.from_dict(row), group_states(session))  # type: ignore[arg-type]
 
         record = cpu_seconds(epoch, words.epochs)
         size = (Path(folder) / FILE).stat().st_size

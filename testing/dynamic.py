@@ -49,10 +49,10 @@ def _check_saved(folder: Path, result: Result) -> None:
     found = activity(pcs.load(folder / "model"), images)
     assert round(found.madds) == result.compact["madds"]
     assert result.dynamic is not None
-    assert len(found.samples) == result.dynamic["images"]
+    assert len(found.samples) == result.dynamic.images
     assert "dynamic" in result.table()
     assert "+-" in result.table()
-    assert json.loads((folder / "result.json").read_text())["dynamic"]["madds"] == result.dynamic["madds"]
+    assert json.loads((folder / "result.json").read_text())["dynamic"]["madds"] == result.dynamic.madds
 
 
 def gated(config: MethodConfig, seed: int = 0, **sizes: Any) -> tuple[nn.Module, Shrinker, Tensor]:

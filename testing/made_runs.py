@@ -15,6 +15,7 @@ from pcshrink.measure import profile
 from pcshrink.models import create
 from pcshrink.surgery.cut import apply_plan
 from pcshrink.surgery.gates import remove_gates_
+from pcshrink.train.epoch_row import EpochRow
 from pcshrink.train.facts import Cut
 from pcshrink.train.history import GroupState, HistoryWriter
 from pcshrink.train.observe import network_facts
@@ -82,7 +83,7 @@ def _record(writer: HistoryWriter, rows: list[dict[str, Any]], sizes: dict[str, 
         for step in range(steps):
             writer.step(row["loss"] + 0.1 * step, row["loss"], 0.1 * step, 3.0)
         states = [_state(name, size, row, ends) for name, size in sizes.items()] if row["phase"] != "dense" else []
-        writer.epoch(row, states)
+        writer.epoch(EpochRow.from_dict(row), states)
         if ends and row["epoch"] == ends[-1]:
             facts = {"gated_error": 4.0, "masked_error": 5.0, "compact_error": 5.0, "leak": 0.01}
             writer.cut(row["epoch"], facts, {name: size // 2 for name, size in sizes.items()})

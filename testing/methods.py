@@ -44,8 +44,8 @@ def check_short_run(folder: Path, method: str, *, dense: int = 1, **settings: An
     result = train(whole, folder / "whole", quiet=True, callbacks=[copy])
     assert result.compact["error"] < 30  # guessing is wrong in 90 of 100
     assert result.budget is not None
-    assert result.budget["reached"] <= 1.01 * result.budget["limit"]
-    assert result.budget["reached"] == pytest.approx(result.budget["limit"], rel=0.01)
+    assert result.budget.reached <= 1.01 * result.budget.limit
+    assert result.budget.reached == pytest.approx(result.budget.limit, rel=0.01)
     _check_files(result)
     train_with_stops(recipe, folder / "again", (dense + 2) * STEPS + 7)  # after the phase
     assert model_bytes(folder / "again") == model_bytes(folder / "whole")

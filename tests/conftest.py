@@ -1,6 +1,7 @@
-"""Before anything imports torch, and the order of the tests."""
+"""Before anything imports torch, the order of the tests, and what several files need."""
 
 import os
+from collections.abc import Iterator
 
 import pytest
 
@@ -17,3 +18,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     marked = {mark: {item.path for item in items if item.get_closest_marker(mark)} for mark in ("slow", "train")}
     items.sort(key=lambda item: (item.path not in marked["slow"], item.path not in marked["train"]))
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """One thread for torch, so that two runs of the same thing give the same bits."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

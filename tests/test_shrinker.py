@@ -93,12 +93,14 @@ def test_settled_gates_can_be_folded_without_changing_an_answer() -> None:
         shrinker.settle(1.0)
         constant = shrinker.model(x)
         torch.testing.assert_close(pcs.fold(shrinker.model)(x), constant, rtol=1e-4, atol=1e-5)
+        shrinker.settle(None)
+        assert torch.equal(shrinker.model(x), constant)
         shrinker.settle(0.0)
         assert torch.equal(shrinker.model(x), free)
     assert not torch.allclose(free, constant)
 
 
-@pytest.mark.parametrize("share", [-0.1, 1.5, float("nan"), "half", None])
+@pytest.mark.parametrize("share", [-0.1, 1.5, float("nan"), "half"])
 def test_the_share_of_settling_is_checked(share: Any) -> None:
     with pytest.raises(ConfigError, match=r"from 0 \(free gates\)"):
         pcs.attach_(small_net(), EXAMPLE).settle(share)

@@ -135,7 +135,7 @@ def count_compilations() -> int:
 
     forward: Any = torch.compile(model, backend=counted)
     for share in BLENDS:
-        shrinker.method.before_step(settled=share)
+        shrinker.settle(share)
         forward(case.images(2)).sum().backward()
         shrinker.method.forget_pass()
     torch.compiler.reset()

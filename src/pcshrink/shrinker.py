@@ -149,21 +149,22 @@ class Shrinker:
             raise ConfigError(message)
         self.method.after_step(pushing=pushing)
 
-    def settle(self, share: float) -> None:
+    def settle(self, share: float | None) -> None:
         """Make the gates more constant, so that folding them does not change what the network has learned.
 
         Call it before each step of the settling phase, with a share that grows from 0 to 1 over its first half.
 
         Args:
-            share: How much of each gate is its running mean instead of what it says of the input; 1 = constant.
+            share: How much of each gate is its running mean instead of what it says of the input; 1 = constant. None
+                leaves the gates as they are: a step outside of the settling phase.
 
         Raises:
             ConfigError: The share is not a number from 0 to 1.
         """
-        if not (is_number(share) and 0 <= share <= 1):
+        if share is not None and not (is_number(share) and 0 <= share <= 1):
             message = f"share must be a number from 0 (free gates) to 1 (constant gates), got {share!r}"
             raise ConfigError(message)
-        self.method.before_step(settled=float(share))
+        self.method.before_step(settled=None if share is None else float(share))
 
     def param_groups(self, weight_decay: float) -> list[dict[str, Any]]:
         """Parameters for an optimizer: matrices with weight decay; biases, norms and other vectors without."""

@@ -14,7 +14,7 @@ from unittest import mock
 
 from pcshrink.cli.main import main
 from pcshrink.errors import ShrinkError
-from pcshrink.train.loop import Loop
+from pcshrink.train.callbacks import Callbacks
 from testing.bad_inputs.place import Place
 
 MOST_LINES = 6  # the parser of the command line shows the usage as well
@@ -61,7 +61,7 @@ class _BegunError(Exception):
     pass
 
 
-def _begun(loop: Loop) -> None:
+def _begun(callbacks: Callbacks, loop: object) -> None:
     raise _BegunError
 
 
@@ -73,7 +73,7 @@ def command(*words: str) -> Callable[[Place], object]:
         spoken = [word.format(**place.paths()) for word in words]
         with (
             mock.patch.object(sys, "argv", ["pcshrink", *spoken]),
-            mock.patch.object(Loop, "_epoch", _begun),
+            mock.patch.object(Callbacks, "before_step", _begun),
             contextlib.redirect_stderr(told),
             contextlib.redirect_stdout(io.StringIO()),
         ):

@@ -178,8 +178,8 @@ def test_a_latency_budget_is_measured_before_and_after(tmp_path: Path) -> None:
     recipe = tiny(shrink__budget=budget, epochs={"dense": 1, "warmup": 0, "shrink": 1, "settle": 1})
     result = train(recipe, tmp_path / "run", quiet=True)
     assert result.budget is not None
-    assert result.budget["metric"] == "latency"
-    assert result.budget["low"] <= result.budget["reached"] <= result.budget["high"]
+    assert result.budget.metric == "latency"
+    assert result.budget.low <= result.budget.reached <= result.budget.high
     assert sum(result.widths.values()) < 224
     assert "of the dense latency (eager), measured" in result.budget_line()
 
@@ -200,7 +200,7 @@ def test_a_run_that_stopped_keeps_the_layer_times_it_measured(tmp_path: Path, mo
     monkeypatch.setattr(LayerTable, "measure", measure)
     result = train(recipe, tmp_path / "run", resume=True, quiet=True)
     assert result.budget is not None
-    assert result.budget["limit"] == 0.7
+    assert result.budget.limit == 0.7
     assert sum(result.widths.values()) < 32
     assert result.cut is not None
     assert result.cut["highest"] < 0.01  # nothing alive is cut
@@ -224,7 +224,7 @@ def test_a_share_that_misses_its_budget_is_measured_twice_more(tmp_path: Path, m
     result = train(recipe, tmp_path / "run", quiet=True)
     assert len(calls) == 3
     assert result.budget is not None
-    assert result.budget["reached"] < 10
+    assert result.budget.reached < 10
 
 
 def test_a_latency_out_of_reach_is_refused_before_training(tmp_path: Path) -> None:

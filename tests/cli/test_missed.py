@@ -13,6 +13,7 @@ from pcshrink.cli.main import app
 from pcshrink.pretrained.paired import Paired
 from pcshrink.pretrained.request import Goal
 from pcshrink.pretrained.run import Shrunk
+from pcshrink.train.outcome import BudgetOutcome
 from pcshrink.train.result import Result
 
 
@@ -44,8 +45,7 @@ def test_shrink_says_that_it_missed(budget: str, code: int, said: str, tmp_path:
 
 
 def test_train_says_that_it_missed(tmp_path: Path) -> None:
-    budget = {"metric": "latency", "convention": "onnxruntime", "limit": 0.6, "reached": 0.8, "low": 0.78,
-              "high": 0.82, "note": ""}  # fmt: skip
+    budget = BudgetOutcome(metric="latency", runtime="onnxruntime", limit=0.6, reached=0.8, low=0.78, high=0.82)
     costs: dict[str, Any] = {"latency_ms": 10.0, "latency_runtime": "onnxruntime", "error": 1.0}
     result = Result(tmp_path, tmp_path / "model", costs, costs | {"latency_ms": 8.0}, budget=budget)
     with mock.patch("pcshrink.train.run.train", return_value=result):

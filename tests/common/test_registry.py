@@ -49,6 +49,16 @@ def test_builtin_entries_are_imported_when_used(changes: Registry[Change]) -> No
     assert changes.get("words")("ab cd") == "Ab Cd"
 
 
+def test_for_a_while_only_what_is_named_is_known(changes: Registry[Change]) -> None:
+    changes.register("upper", str.upper)
+    with changes.only(lower=str.lower):
+        assert list(changes) == ["words", "broken", "lower"]
+        assert changes.get("lower")("A") == "a"
+    with pytest.raises(ConfigError, match="must be callable"), changes.only(number=3):  # type: ignore[arg-type]
+        pass
+    assert list(changes) == ["words", "broken", "upper"]
+
+
 def test_registered_entries_are_like_built_in_ones(changes: Registry[Change]) -> None:
     changes.register("upper", str.upper)
     assert changes.get("upper")("a") == "A"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +17,10 @@ from testing.families import FAMILIES, Family
 
 pytestmark = [
     pytest.mark.equivalence,
+    pytest.mark.usefixtures("one_thread"),
     pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated:FutureWarning"),
 ]
 each_family = pytest.mark.parametrize("case", FAMILIES.values(), ids=FAMILIES.keys())
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def gated(case: Family) -> tuple[nn.Module, Any, pcs.Shrinker]:

@@ -16,6 +16,14 @@ def offline(monkeypatch, tmp_path):
 
 
 @pytest.fixture
+def own_cache(tmp_path_factory, monkeypatch):
+    """What is remembered of shards goes to a folder of the test's own."""
+    cache = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    return cache
+
+
+@pytest.fixture
 def serve(monkeypatch):
     """Serve one answer at the official address."""
     servers = []

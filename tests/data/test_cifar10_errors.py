@@ -2,6 +2,7 @@
 
 import os
 import sys
+import tarfile
 
 import pytest
 
@@ -79,9 +80,11 @@ class TestErrors:
         with pytest.raises(DataError, match=r"cannot read the archive .*cifar-10-python.tar.gz"):
             prepare(tmp_path)
 
-    def test_huge_member(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("pcshrink.data.cifar10.read._LARGEST_FILE", 1000)
-        source = write_archive(tmp_path / "source", contents("binary"))
+    def test_huge_member(self, tmp_path):
+        member = tarfile.TarInfo("data_batch_1.bin")
+        member.size = 1 << 30
+        source = tmp_path / "source"
+        source.write_bytes(member.tobuf())  # it is refused before anything of it is read
         with pytest.raises(DataError, match="too many for a CIFAR-10 batch"):
             prepare(tmp_path, source=source)
 

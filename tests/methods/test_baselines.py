@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +20,10 @@ from pcshrink.train.run import train
 from testing.made_runs import made_run
 from testing.training import CopyAt, model_bytes, tiny, train_with_stops
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 EXAMPLE = torch.randn(2, 1, 16, 16)
 METHODS = ["random", "scratch"]
 EPOCHS = {"dense": 1, "warmup": 1, "shrink": 2, "settle": 1}  # of 11 steps each
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def digits(seed: int = 0) -> nn.Module:
@@ -169,7 +161,7 @@ def test_budgets_are_met(method: str, tmp_path: Path) -> None:
     changes = {"model": {"name": "digitsnet"}, "epochs": {"shrink": 1, "settle": 1}, "distill": None}
     result = train(tiny(shrink=shrink, **changes), tmp_path, quiet=True)
     assert result.budget is not None
-    assert result.budget["reached"] == pytest.approx(result.budget["limit"], rel=0.01)
+    assert result.budget.reached == pytest.approx(result.budget.limit, rel=0.01)
 
 
 @pytest.mark.train

@@ -105,7 +105,7 @@ def test_layers_that_do_not_divide_stay_whole_with_the_reason() -> None:
 def test_a_run(tmp_path: Path) -> None:
     result = check_run(tmp_path, {"method": "cgnet", "budget": {"madds": 0.6}})
     assert result.budget is not None
-    assert 0.94 * result.budget["limit"] <= result.budget["reached"] <= 1.03 * result.budget["limit"]
+    assert 0.94 * result.budget.limit <= result.budget.reached <= 1.03 * result.budget.limit
 
 
 @pytest.mark.train

@@ -101,4 +101,4 @@ def test_where_heads_are() -> None:
 def test_a_run(tmp_path: Path) -> None:
     result = check_run(tmp_path, {"method": "dgc", "budget": {"madds": 0.6}}, stop=100)
     assert result.budget is not None
-    assert 0.93 * result.budget["limit"] <= result.budget["reached"] <= 1.01 * result.budget["limit"]
+    assert 0.93 * result.budget.limit <= result.budget.reached <= 1.01 * result.budget.limit

@@ -90,7 +90,7 @@ def test_every_convolution_has_a_gate_and_patterns_choose_among_them() -> None:
 def test_a_run(tmp_path: Path) -> None:
     result = check_run(tmp_path, {"method": "fbs", "budget": {"madds": 0.6}}, train={"ema": 0.9})
     assert result.budget is not None
-    assert 0.95 * result.budget["limit"] <= result.budget["reached"] <= 1.01 * result.budget["limit"]
+    assert 0.95 * result.budget.limit <= result.budget.reached <= 1.01 * result.budget.limit
     assert "by the mean input" in result.budget_line()
     with pytest.raises(ConfigError, match="cannot be folded"):
         fold(pcs.load(tmp_path / "whole" / "model"))

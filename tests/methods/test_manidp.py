@@ -152,6 +152,6 @@ def test_its_matrices_have_no_weight_decay() -> None:
 def test_a_run(tmp_path: Path) -> None:
     result = check_run(tmp_path, {"method": "manidp", "budget": {"madds": 0.6}})
     assert result.budget is not None
-    assert 0.95 * result.budget["limit"] <= result.budget["reached"] <= 1.02 * result.budget["limit"]
+    assert 0.95 * result.budget.limit <= result.budget.reached <= 1.02 * result.budget.limit
     assert result.dynamic is not None
-    assert result.dynamic["madds_std"] > 0
+    assert result.dynamic.madds_std > 0

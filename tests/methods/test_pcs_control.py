@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,8 @@ from pcshrink.methods.pcs.control import AHEAD, GAIN, LARGEST_ERROR, LEAST, MOST
 from pcshrink.train.recipe.schema import Recipe
 from pcshrink.train.run import train
 from testing.training import CopyAt, model_bytes, tiny, train_with_stops
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def shares(count: int) -> list[float]:
@@ -90,14 +91,6 @@ SHRINK = 6
 STEPS = 22  # an epoch
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="module")
 def dense(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A network that knows the digits."""
@@ -132,7 +125,7 @@ def test_a_budget_is_met_and_what_leaves_is_at_zero(
     copy = CopyAt(first if compact_every else second, tmp_path / "stopped")
     result = train(chosen, tmp_path / "whole", quiet=True, callbacks=[copy])
     assert result.budget is not None
-    assert result.budget["reached"] == pytest.approx(result.budget["limit"], rel=0.01)
+    assert result.budget.reached == pytest.approx(result.budget.limit, rel=0.01)
     assert result.cut is not None
     assert result.cut["highest"] <= 1e-3
     assert abs(result.cut["loss_jump"]) < 1e-3
@@ -149,7 +142,7 @@ def test_the_same_share_of_every_group(dense: Path, tmp_path: Path) -> None:
     chosen = recipe(dense, budget={"params": 0.5}, allocation="uniform", compact_every=2)
     result = train(chosen, tmp_path, quiet=True)
     assert result.budget is not None
-    assert result.budget["reached"] == pytest.approx(result.budget["limit"], rel=0.01)
+    assert result.budget.reached == pytest.approx(result.budget.limit, rel=0.01)
     kept = kept_shares(tmp_path)
     assert max(kept) - min(kept) <= 0.13  # one channel of eight
     assert result.cut is not None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,6 +23,8 @@ from pcshrink.train.again import evaluate_saved
 from pcshrink.train.recipe.read import load_recipe
 from pcshrink.train.run import train
 from testing.training import tiny
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 # A method of the smallest kind: settings without a field of their own, gates that are plain masks, one hook.
 
@@ -110,14 +111,6 @@ class Slimming(Method[SlimmingConfig]):
         }
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 SHORT = {"dense": 1, "warmup": 0, "shrink": 1, "settle": 2}
 
 
@@ -143,7 +136,7 @@ def test_a_method_of_ones_own_goes_through_the_ordinary_trainer(
     if result.budget is None:
         assert set(result.widths.values()) == {4, 8}
     else:
-        assert 0.9 * result.budget["limit"] <= result.budget["reached"] <= 1.01 * result.budget["limit"]
+        assert 0.9 * result.budget.limit <= result.budget.reached <= 1.01 * result.budget.limit
     assert result.compact["error"] < 60  # it learned something on the way
     assert evaluate_saved(tmp_path)["error"] == result.compact["error"]
     stay = settings.get("gates") != "fold" and method != "toy-norm"  # plain masks have nothing left to do

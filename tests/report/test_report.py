@@ -101,7 +101,7 @@ def test_it_says_what_the_files_say(run: Path, tmp_path: Path) -> None:
     assert "the error went from 4.00 % to 5.00 % (+1.00 points)" in words
     low, high = interval(5.0, 360)
     assert f"{low:.2f} to {high:.2f}" in words
-    assert "leak 0.01 highest salience cut 0 masked = compact yes" in words
+    assert "leak 0.01 highest score cut 0 masked = compact yes" in words
     assert "pcshrink train <made> --out runs/made" in words  # escaped on the page, whole for the reader
     assert "fc network output" in words
     assert open_run(run).saved.weights_sha256 in words  # type: ignore[union-attr]
@@ -186,7 +186,7 @@ def test_a_run_without_history_says_what_is_missing(tmp_path: Path) -> None:
     page = Page(render(open_runs([folder])))
     assert page.ids == ORDER
     assert "Losses of single steps were not recorded." in page.words
-    assert "The saliences were not recorded" in page.words
+    assert "The scores were not recorded" in page.words
     assert "its layers were not timed" in page.words
     assert "Width ratio by layer" in page.words  # the network is built again
 

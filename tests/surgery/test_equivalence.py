@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,18 +16,10 @@ from pcshrink.surgery.gates import find_gates
 from testing.checks import LIMIT, outputs, random_keep, relative, same_top, stir_gates_, train_once
 from testing.nets import CASES, Case, settle_norms_
 
-pytestmark = pytest.mark.equivalence
+pytestmark = [pytest.mark.equivalence, pytest.mark.usefixtures("one_thread")]
 
 each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 each_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def gated(case: Case, dtype: torch.dtype = torch.float32) -> tuple[nn.Module, Any, pcs.Shrinker]:

@@ -17,7 +17,7 @@ from pcshrink.errors import ConfigError
 from pcshrink.measure import widths
 from pcshrink.methods.registry import method_names
 from pcshrink.models import create
-from pcshrink.sweep.ablate import ablate
+from pcshrink.sweep.ablate import ablate, asked_for
 from pcshrink.sweep.ablations import NAMED
 from pcshrink.sweep.choice import all_choices, read_choice
 from pcshrink.sweep.compare import compare
@@ -250,9 +250,7 @@ def test_a_run_of_a_method_that_is_not_known_here_does_no_harm(tmp_path: Path) -
 
 
 def test_combinations_and_brackets_of_over() -> None:
-    from pcshrink.sweep.ablate import _chosen
-
-    name, ablation = _chosen(["shrink.alpha=0.1,0.5", "shrink.ratio={a*: 0.5, b*: 0.2},0.5"], None)
+    name, ablation = asked_for(["shrink.alpha=0.1,0.5", "shrink.ratio={a*: 0.5, b*: 0.2},0.5"], None)
     assert name == "shrink.alpha+shrink.ratio"
     assert [setting.changes for setting in ablation.settings] == [
         ("shrink.alpha=0.1", "shrink.ratio={a*: 0.5, b*: 0.2}"),

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from pcshrink.errors import CheckpointError
+from pcshrink.train.epoch_row import EpochRow
 from pcshrink.train.history import GroupState, History, HistoryWriter
 from pcshrink.train.history.blocks import FILE
 from pcshrink.train.interrupt import Interrupted
@@ -41,7 +42,7 @@ def write_steps(writer: HistoryWriter, first: int, count: int) -> None:
 
 def write_epoch(writer: HistoryWriter, epoch: int, groups: Sequence[GroupState] = (), phase: str = "shrink") -> None:
     row = {"epoch": epoch, "phase": phase, "step": 5 * (epoch + 1), "loss": 1.0 / (epoch + 1), "error": None, "lr": 0.1}
-    writer.epoch({**row, "lambda": 0.01 * epoch, "R": 3.0}, groups)
+    writer.epoch(EpochRow.from_dict({**row, "lambda": 0.01 * epoch, "R": 3.0}), groups)
 
 
 @pytest.fixture
@@ -76,10 +77,13 @@ def test_everything_comes_back(writer: HistoryWriter, tmp_path: Path) -> None:
     np.testing.assert_array_equal(history.steps.step, np.arange(15))
     np.testing.assert_array_equal(history.steps.loss, np.arange(15, dtype=np.float32) + 0.5)
     np.testing.assert_array_equal(history.steps.task + history.steps.penalty, history.steps.loss)
-    assert history.steps.r.dtype == np.float32
+    assert history.steps.pushed.dtype == np.float32
     assert history.epochs.phase == ("dense", "shrink", "shrink")
     assert np.isnan(history.epochs.error).all()  # was not measured
-    assert history.epochs.lam.tolist() == [0, 0.01, 0.02]
+    assert {key: told.tolist() for key, told in history.epochs.figures.items()} == {
+        "lambda": [0, 0.01, 0.02],
+        "R": [3] * 3,
+    }
     (cut,) = history.cuts
     assert (cut.epoch, cut.facts, cut.widths["conv1"]) == (1, {"leak": 0.1}, 5)
 
@@ -242,7 +246,7 @@ def check_record(history: History, folder: Path) -> None:
     assert history.cuts[-1].facts["masked_error"] == result["cut"]["masked_error"]
     pushing = history.epochs.epoch[[p == "shrink" for p in history.epochs.phase]]
     steps = np.isin(history.steps.step // 11, pushing)
-    assert history.steps.r[steps][0] > 0
+    assert history.steps.pushed[steps][0] > 0
     assert (history.steps.penalty[~steps] == 0).all()
     assert {len(row["writers"]) > 0 for row in history.network["groups"]} == {True}
     assert "fc" in history.network["stays"]

@@ -23,8 +23,7 @@ SMALL: dict[str, Any] = {"model": {"name": "digitsnet"}, "data": {"name": "digit
 @pytest.fixture(scope="module", autouse=True)
 def only_built_in() -> Iterator[None]:
     """Methods that other tests have registered are no part of the shipped schema."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(METHODS, "_registered", {})
+    with METHODS.only():
         yield
 
 

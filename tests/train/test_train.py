@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +25,8 @@ from pcshrink.train.session import Session
 from pcshrink.train.weights import load_weights_
 from testing.training import TINY, tiny
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 SHORT = {"dense": 1, "shrink": 1, "settle": 1}
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
@@ -63,7 +55,7 @@ def test_whole_runs_meet_their_target_and_can_be_loaded(changes: dict[str, Any],
     result = train(recipe, tmp_path, quiet=True)
     assert recipe.shrink is not None
     if result.budget:
-        assert 0.97 * result.budget["limit"] <= result.budget["reached"] <= 1.01 * result.budget["limit"]
+        assert 0.97 * result.budget.limit <= result.budget.reached <= 1.01 * result.budget.limit
     else:
         assert set(result.widths.values()) == {4, 8}
     small = pcs.load(tmp_path / "model")
@@ -202,7 +194,7 @@ def test_truncation_cuts_as_much_as_it_is_asked_for_and_only_once(asked: dict[st
 def test_a_network_with_generators_is_not_trained_on(tmp_path: Path) -> None:
     first = train(tiny(shrink__gates="keep", distill=None, epochs=SHORT), tmp_path / "first", quiet=True)
     start = {"name": "digitsnet", "args": {"widths": [8, 8, 16]}, "start": str(first.model_dir)}
-    with pytest.raises(ConfigError, match="still has its generators"):
+    with pytest.raises(ConfigError, match="still has its gates"):
         train(tiny(model=start, shrink=None, distill=None, epochs={"dense": 1}), tmp_path / "second", quiet=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import functools
 import importlib
@@ -86,6 +87,21 @@ class Registry(Generic[T]):
             message = f"no {self.kind} {name!r} was registered"
             raise ConfigError(message)
         del self._registered[name]
+
+    @contextlib.contextmanager
+    def only(self, **things: T | Callable[..., Any]) -> Iterator[None]:
+        """Know nothing but the built-in entries and these for a while; what was registered before is back afterwards.
+
+        Args:
+            things: Name -> the entry, or what one can be made of.
+        """
+        before, self._registered = self._registered, {}
+        try:
+            for name, thing in things.items():
+                self.register(name, thing)
+            yield
+        finally:
+            self._registered = before
 
     def get(self, wanted: str | T | Callable[..., Any], *, trust: bool = False) -> T:
         """Give the entry of a name; anything but a text is made into an entry as it is.

@@ -20,6 +20,7 @@ from pcshrink.config import MethodConfig, Quantity
 from pcshrink.coupling.groups import ChannelGroup, Coupling
 from pcshrink.errors import ConfigError
 from pcshrink.methods.context import ActivityTarget, Step, Target
+from pcshrink.methods.figures import Label, plain_label
 from pcshrink.methods.group import Group
 from pcshrink.methods.select import count, lowest
 from pcshrink.proof.discover import discover
@@ -293,8 +294,13 @@ class Method(Generic[C]):
         """A step begins; ``settled`` is the share of the way to constant gates, None while they stay free."""
 
     def figures(self) -> dict[str, float]:
-        """What to tell about the method after an epoch."""
+        """What to tell about the method after an epoch of the shrinking phase, by the keys that files have."""
         return {}
+
+    @classmethod
+    def label(cls, key: str) -> Label:
+        """How people read one of the ``figures``: its name and the format of its number."""
+        return plain_label(key)
 
     def concerns(self) -> list[str]:
         """What may go wrong with these settings, to be said before anything is trained."""

@@ -73,7 +73,7 @@ def names(runs: Sequence[Run]) -> list[tuple[str, str]]:
 
 def epoch_axis(runs: Sequence[Run]) -> Axis:
     """All epochs of the longest run."""
-    longest = max(max(run.rows[-1]["epoch"] + 1, sum(end - start for _, start, end in run.phases())) for run in runs)
+    longest = max(max(run.rows[-1].epoch + 1, sum(end - start for _, start, end in run.phases())) for run in runs)
     return Axis("epoch", 0, longest, whole=True)
 
 

@@ -13,6 +13,7 @@ from pcshrink.report.compare import epoch_axis, mark_cuts, names, shared_phases
 from pcshrink.report.draw import Axis, colour, number, span
 from pcshrink.report.parts import Data, Figure
 from pcshrink.report.runs import Run
+from pcshrink.train.epoch_row import EpochRow
 
 BINS = 200
 Doubles = NDArray[np.float64]
@@ -32,9 +33,11 @@ def binned(
     return np.array(columns[0]), np.array(columns[1]), np.array(columns[2]), np.array(columns[3])
 
 
-def over_epochs(runs: Sequence[Run], key: str, label: str, *, log: bool = False, factor: float = 1.0) -> str | None:
+def over_epochs(
+    runs: Sequence[Run], figure: Callable[[EpochRow], float | None], label: str, *, log: bool = False
+) -> str | None:
     """A figure of each epoch for all runs in one chart; None if no run has it."""
-    lines = [[(row["epoch"] + 1, factor * row[key]) for row in run.rows if row.get(key) is not None] for run in runs]
+    lines = [[(row.epoch + 1, value) for row in run.rows if (value := figure(row)) is not None] for run in runs]
     values = [value for line in lines for _, value in line]
     if not values:
         return None
@@ -56,20 +59,25 @@ def over_epochs(runs: Sequence[Run], key: str, label: str, *, log: bool = False,
 def training(runs: Sequence[Run]) -> Figure:
     """Loss, error, learning rate and multiply-adds left, epoch by epoch."""
     charts: list[tuple[str, Callable[[], str | None]]] = [
-        ("Error", lambda: over_epochs(runs, "error", "error, %", log=True)),
-        ("Loss, mean of each epoch", lambda: over_epochs(runs, "loss", "loss", log=True)),
-        ("Learning rate", lambda: over_epochs(runs, "lr", "learning rate")),
-        ("Multiply-adds left", lambda: over_epochs(runs, "madds_share", "% of the dense network", factor=100)),
+        ("Error", lambda: over_epochs(runs, lambda row: row.error, "error, %", log=True)),
+        ("Loss, mean of each epoch", lambda: over_epochs(runs, lambda row: row.loss, "loss", log=True)),
+        ("Learning rate", lambda: over_epochs(runs, lambda row: row.lr, "learning rate")),
+        ("Multiply-adds left", lambda: over_epochs(runs, _percent_left, "% of the dense network")),
     ]
     drawn = [(heading, draw()) for heading, draw in charts]
-    keys = ("epoch", "phase", "step", "loss", "error", "lr", "lambda", "R", "madds", "dead", "seconds")
-    rows = [[run.name, *(row.get(key, "") for key in keys)] for run in runs for row in run.rows]
+    told = dict.fromkeys(figure.key for run in runs for row in run.rows for figure in row.figures)
+    keys = ("epoch", "phase", "step", "loss", "error", "lr", *told, "madds", "dead", "seconds")
+    rows = [[run.name, *(row.to_dict().get(key, "") for key in keys)] for run in runs for row in run.rows]
     return Figure(
         key="training", title="Epoch by epoch", charts=[(heading, svg) for heading, svg in drawn if svg is not None],
         caption="Shaded and plain: the phases. Dotted: everything selected was cut. Error and loss are logarithmic "
         "where they span much.",
         data=Data(columns=("run", *keys), rows=lambda: rows),
     )  # fmt: skip
+
+
+def _percent_left(row: EpochRow) -> float | None:
+    return None if row.madds_share is None else 100 * row.madds_share
 
 
 def step_loss(runs: Sequence[Run]) -> Figure | None:
@@ -96,7 +104,7 @@ def step_loss(runs: Sequence[Run]) -> Figure | None:
     return Figure(
         key="step-loss", title="Loss for each iteration", charts=[("", chart.svg())],
         caption="The task loss, without the penalty: mean (line) and range (area) of neighbouring iterations.",
-        data=Data(columns=("run", "step", "loss", "task", "penalty", "R"), rows=lambda: _step_rows(runs)),
+        data=Data(columns=("run", "step", "loss", "task", "penalty", "pushed"), rows=lambda: _step_rows(runs)),
     )  # fmt: skip
 
 
@@ -104,11 +112,11 @@ def _step_rows(runs: Sequence[Run]) -> Iterator[Sequence[object]]:
     for run in runs:
         if run.history is not None:
             steps = run.history.steps
-            columns = (steps.step, steps.loss, steps.task, steps.penalty, steps.r)
+            columns = (steps.step, steps.loss, steps.task, steps.penalty, steps.pushed)
             yield from zip(itertools.repeat(run.name), *(c.tolist() for c in columns), strict=False)
 
 
 def _epoch_length(runs: Sequence[Run]) -> float:
     """Steps of an epoch, where all runs have the same; else 0."""
-    lengths = {run.rows[0].get("step", 0) / (run.rows[0]["epoch"] + 1) for run in runs}
+    lengths = {(run.rows[0].step or 0) / (run.rows[0].epoch + 1) for run in runs}
     return float(lengths.pop()) if len(lengths) == 1 else 0.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from pcshrink.artifact.record import Artifact
 from pcshrink.artifact.store import RECORD
 from pcshrink.common.tables import text_table
 from pcshrink.errors import CheckpointError
+from pcshrink.train.epoch_row import EpochRow
 from pcshrink.train.result import Result
 
 
@@ -56,7 +56,7 @@ def _run(folder: Path) -> dict[str, Any]:
         recipe = yaml.safe_load((folder / "recipe.yaml").read_text(encoding="utf-8"))
         result = json.loads(_text(folder / "result.json") or "null")
         lines = (_text(folder / "metrics.jsonl") or "").splitlines()
-        last = json.loads(lines[-1]) if lines else {}
+        last = EpochRow.from_dict(json.loads(lines[-1])) if lines else None
         shrink = recipe.get("shrink") or {}
         run = {
             "description": recipe.get("description") or None,
@@ -77,10 +77,10 @@ def _text(path: Path) -> str | None:
     return path.read_text(encoding="utf-8") if path.is_file() else None
 
 
-def _state(result: dict[str, Any] | None, last: dict[str, Any]) -> str:
+def _state(result: dict[str, Any] | None, last: EpochRow | None) -> str:
     if result:
         return f"finished in {result['seconds']:.0f} s"
-    done = f"epoch {last['epoch'] + 1} of {last['epochs']} is done" if last else "no epoch is done"
+    done = f"epoch {last.epoch + 1} of {last.epochs} is done" if last else "no epoch is done"
     return f"not finished: {done}"
 
 
@@ -94,9 +94,7 @@ def _outcome(result: dict[str, Any]) -> dict[str, Any]:
     if "latency_ms" in rows:
         rows[f"latency_{result['compact'].get('latency_runtime', 'eager')}"] = rows.pop("latency_ms")
     if result.get("budget"):
-        known = {field.name for field in dataclasses.fields(Result)}
-        made = Result(**{name: value for name, value in result.items() if name in known})
-        rows["budget"] = made.budget_line().removeprefix("budget: ")
+        rows["budget"] = Result.from_dict(result).budget_line().removeprefix("budget: ")
     return rows
 
 

@@ -113,5 +113,5 @@ def _costs_table(costs: dict[str, dict[str, dict[str, int]]]) -> str:
             shown = "both" if metric == "params" else convention
             share = f"{100 * folded / max(dense, 1):.1f} %"
             rows.append([metric, shown, f"{dense:,}", f"{folded:,}", share, f"{gated:,}"])
-    head = ["", "convention", "dense", "compact", "left", "with generators"]
+    head = ["", "convention", "dense", "compact", "left", "with gates"]
     return text_table(rows, "<<>", head=head, indent=INDENT)

@@ -36,7 +36,7 @@ def _left(inspection: dict[str, Any]) -> Section:
     return Section(
         key="left", title="What would be left",
         text=[f"If {percent(inspection['ratio'])} of the channels of every group left, for one sample:"],
-        tables=[Table(columns=("", "dense>", "compact>", "left>", "with generators>"), rows=rows)],
+        tables=[Table(columns=("", "dense>", "compact>", "left>", "with gates>"), rows=rows)],
     )  # fmt: skip
 
 

@@ -39,8 +39,8 @@ def sections(runs: Sequence[Run]) -> list[Section]:
         ),
         _drawn("training", "Training", [training(runs), step_loss(runs)], "Losses of single steps were not recorded."),
         _drawn(
-            "salience", "Salience over time", [width_over_time(runs), salience_figure(runs)],
-            "The saliences were not recorded: the run is older than the record, or has no gates yet.",
+            "salience", "Scores over time", [width_over_time(runs), salience_figure(runs)],
+            "The scores were not recorded: the run is older than the record, or has no gates yet.",
         ),
         times(runs),
         stays(runs),

@@ -12,6 +12,7 @@ import yaml
 from pcshrink.artifact import read
 from pcshrink.artifact.record import Artifact
 from pcshrink.errors import CheckpointError
+from pcshrink.train.epoch_row import EpochRow
 from pcshrink.train.history import History
 from pcshrink.train.timetable import ORDER
 
@@ -30,7 +31,7 @@ class Run:
         rows: One for each epoch.
         result: The outcome; empty while the run goes on.
         saved: The saved network's record.
-        history: The record of steps and saliences.
+        history: The record of steps and scores.
         network: Groups, layers and what stays, as ``network_facts`` gives them; None if they cannot be known.
         times: What each layer takes, if it was measured.
     """
@@ -38,7 +39,7 @@ class Run:
     name: str
     folder: Path
     recipe: dict[str, Any]
-    rows: list[dict[str, Any]]
+    rows: list[EpochRow]
     result: dict[str, Any] = field(default_factory=dict)
     saved: Artifact | None = None
     history: History | None = None
@@ -165,7 +166,7 @@ def _json(path: Path) -> dict[str, Any]:
     return content
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
+def _rows(path: Path) -> list[EpochRow]:
     """The epochs; a last line that is being written, or was cut short, is left out."""
     rows = []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -175,7 +176,7 @@ def _rows(path: Path) -> list[dict[str, Any]]:
             break
         if not isinstance(row, dict) or "epoch" not in row:
             break
-        rows.append(row)
+        rows.append(EpochRow.from_dict(row))
     return rows
 
 

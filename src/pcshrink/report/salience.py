@@ -1,4 +1,4 @@
-"""The running salience of every channel over the epochs, and the four cases that the paper tells apart."""
+"""The score of every channel over the epochs, and the four cases that the paper tells apart."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Traces:
     Attributes:
         names: Group and original number of each channel.
         epochs: The epochs with a record.
-        salience: (epochs, channels).
+        salience: The scores (epochs, channels), for the paper's method the running saliences.
         case: For each channel which of ``CASES`` it is.
     """
 
@@ -39,7 +39,7 @@ class Traces:
 
 
 def traces(history: History) -> Traces | None:
-    """Every channel's salience over the epochs with gates, and its case; None before the shrinking phase has begun.
+    """Every channel's score over the epochs with gates, and its case; None before the shrinking phase has begun.
 
     A channel shrinks early if it is among the lowest K of its group in most epochs of the first third of the shrinking
     phase. It shrinks in the end if it is among them in the last epoch of that phase, when everything selected is cut.
@@ -59,7 +59,7 @@ def traces(history: History) -> Traces | None:
 
 
 def salience_figure(runs: Sequence[Run]) -> Figure | None:
-    """One chart for each case and run; None where no salience was recorded."""
+    """One chart for each case and run; None where no score was recorded."""
     charts, known = [], {}
     for run in runs:
         traced = traces(run.history) if run.history is not None else None
@@ -74,12 +74,12 @@ def salience_figure(runs: Sequence[Run]) -> Figure | None:
     if not charts:
         return None
     return Figure(
-        key="salience", title="Salience over time, by case", charts=charts,
-        caption="Running salience of single channels (thin, at most "
+        key="salience", title="Scores over time, by case", charts=charts,
+        caption="Scores of single channels, by which they are ranked (thin, at most "
         f"{MOST_TRACES} of each case) and of all channels of the case (line: median; area: from the tenth to the "
         "ninetieth of a hundred). A channel that was cut is 0 from then on. Early: the first third of the shrinking "
         "phase. Late: its end.",
-        data=Data(columns=("run", "group", "channel", "case", "epoch", "salience"), rows=lambda: _rows(known)),
+        data=Data(columns=("run", "group", "channel", "case", "epoch", "score"), rows=lambda: _rows(known)),
     )  # fmt: skip
 
 
@@ -95,8 +95,7 @@ def _chart(run: Run, runs: Sequence[Run], traced: Traces, members: NDArray[np.in
     said = f"{heading}."
     if len(members):
         said += f" The median goes from {np.median(values[0]):.2f} to {np.median(values[-1]):.2f}."
-    salience = Axis("running salience", 0, 1.05)
-    chart = Chart(said, gated_axis(runs), salience, phases=shared_phases(runs), height=170)
+    chart = Chart(said, gated_axis(runs), Axis("score", 0, 1.05), phases=shared_phases(runs), height=170)
     mark_cuts(chart, [run])
     if not len(members):
         chart.front.append(

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pcshrink.budget.config import LATENCY_TOLERANCE
 from pcshrink.report.compare import amount, interval, percent
 from pcshrink.report.parts import Section, Table
 from pcshrink.report.runs import Run
+from pcshrink.train.outcome import BudgetOutcome
 
 MEASURED = {
     "gated_error": "error, gated", "masked_error": "error, masked", "compact_error": "error, compact", "leak": "leak",
-    "highest": "highest salience cut",
+    "highest": "highest score cut",
 }  # fmt: skip
 NAMES = {"madds": "multiply-adds", "params": "parameters", "mem_access": "memory access"}
 
@@ -52,11 +52,11 @@ def _sentence(run: Run, *, alone: bool) -> str:
 
 def _progress(run: Run) -> str:
     row = run.rows[-1]
-    parts = [f"{run.name} is still running: {row['epoch'] + 1} of {row.get('epochs', '?')} epochs are done"]
-    if row.get("error") is not None:
-        parts.append(f"the error is {row['error']:.2f} %")
-    if row.get("madds_share") is not None:
-        parts.append(f"{percent(row['madds_share'])} of the multiply-adds are left")
+    parts = [f"{run.name} is still running: {row.epoch + 1} of {row.epochs or '?'} epochs are done"]
+    if row.error is not None:
+        parts.append(f"the error is {row.error:.2f} %")
+    if row.madds_share is not None:
+        parts.append(f"{percent(row.madds_share)} of the multiply-adds are left")
     return ", ".join(parts) + "."
 
 
@@ -105,7 +105,7 @@ def proof(runs: Sequence[Run]) -> Section:
     if any(cuts.values()):
         section.text.append(
             "Masked: the channels that go are forced to zero. Compact: they are cut out. The two must agree. Gated: as "
-            "trained, nothing forced; the leak is the largest salience that any evaluation image still gave to a "
+            "trained, nothing forced; the leak is the largest factor that any evaluation image still gave to a "
             "channel that went."
         )
         rows = [[name, *(_figure(cut, kind) for cut in cuts.values() if cut)] for kind, name in MEASURED.items()]
@@ -120,7 +120,7 @@ def proof(runs: Sequence[Run]) -> Section:
             section.missing.append(f"{run.name}: no channel reached zero, so none was cut.")
         budget = run.result.get("budget")
         if budget:
-            section.text.append(_budget(run, budget, alone=len(runs) == 1))
+            section.text.append(_budget(run, BudgetOutcome.from_dict(budget), alone=len(runs) == 1))
     return section
 
 
@@ -149,16 +149,13 @@ def _agree(cut: dict[str, Any], images: int | None) -> str:
     )
 
 
-def _budget(run: Run, budget: dict[str, Any], *, alone: bool) -> str:
+def _budget(run: Run, budget: BudgetOutcome, *, alone: bool) -> str:
     start = "The budget" if alone else f"{run.name}: the budget"
-    if budget.get("metric") == "latency":
-        missed = budget.get("low", 0.0) > (1 + LATENCY_TOLERANCE) * budget["limit"]
-        return (
-            f"{start} was {budget['limit']:g} of the dense latency ({budget['convention']}); measured "
-            f"{budget['reached']:.3f}{': missed' if missed else ''}."
-        )
-    metric = NAMES.get(str(budget["metric"]), str(budget["metric"]))
+    if budget.timed:
+        missed = ": missed" if budget.missed else ""
+        latency = f"the dense latency ({budget.runtime})"
+        return f"{start} was {budget.limit:g} of {latency}; measured {budget.reached:.3f}{missed}."
     return (
-        f"{start} was {budget['limit']:,.0f} {metric} ({budget['convention']} convention); reached "
-        f"{budget['reached']:,} ({percent(budget['reached'] / budget['limit'])} of it)."
+        f"{start} was {budget.limit:,.0f} {NAMES.get(budget.metric, budget.metric)} ({budget.convention} convention); "
+        f"reached {budget.reached:,} ({percent(budget.reached / budget.limit)} of it)."
     )

@@ -133,7 +133,7 @@ def width_over_time(runs: Sequence[Run]) -> Figure | None:
         return None
     return Figure(
         key="width-over-time", title="Width of every group over the epochs", charts=charts,
-        caption="Channels whose running salience is above the threshold, as a share of the dense network's. "
+        caption="Channels that would stay if the shrinking phase ended then, as a share of the dense network's. "
         "From blue (first layers) to red (last layers).",
         data=Data(columns=("run", "epoch", "group", "width", "alive", "channels"), rows=lambda: rows),
     )  # fmt: skip

@@ -81,7 +81,7 @@ def ablate(
     shrink_section(recipe, "ablate")
     check_count("jobs", jobs)
     numbers = seeds_of(recipe, seeds)
-    name, chosen = _chosen(over, table)
+    name, chosen = asked_for(over, table)
     with open_sweep(out, given_weights(recipe, weights), trust=trust) as sweep:
         start = common_start(sweep)
         if table is not None:
@@ -96,7 +96,12 @@ def ablate(
         return Report(made, made.write(Path(out), _figure(made)), stopped)
 
 
-def _chosen(over: Sequence[str], table: str | None) -> tuple[str, Ablation]:
+def asked_for(over: Sequence[str], table: str | None) -> tuple[str, Ablation]:
+    """The name and the settings of an ablation: all combinations of what ``over`` lists, or a table of the paper.
+
+    Raises:
+        ConfigError: Not exactly one of the two is given, or it cannot be read.
+    """
     if bool(over) == (table is not None):
         message = f"give either --over SECTION.KEY=VALUE,VALUE or --table, one of {', '.join(NAMED)}"
         raise ConfigError(message)

@@ -31,14 +31,13 @@ class Average:
 
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
-        """Move a step towards the model; buffers and gates' switches follow at once."""
+        """Move a step towards the model; buffers follow at once."""
         # A young average follows faster, or it would remember where it started.
         decay = min(self.decay, (1 + self.age) / (10 + self.age))
         for mean, new in zip(self.model.parameters(), model.parameters(), strict=True):
             mean.lerp_(new.to(mean.dtype), 1 - decay)
         for kept, now in zip(self.model.buffers(), model.buffers(), strict=True):
             kept.copy_(now)
-        self.follow_switches(model)
         self.age += 1
 
     @torch.no_grad()
@@ -64,7 +63,7 @@ class Average:
                 norm.momentum, norm.training = momentum, False
 
     def follow_switches(self, model: nn.Module) -> None:
-        """Let the gates do what the model's gates do."""
+        """Let the gates do what the model's gates do, which alone are ever switched by a method."""
         own = find_gates(self.model)
         for name, gate in find_gates(model).items():
             for switch in gate.SWITCHES:

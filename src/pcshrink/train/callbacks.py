@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -31,8 +31,14 @@ class Callback:
     def before_evaluation(self, loop: Loop) -> None:
         """The steps of an epoch were taken, and the network is about to be evaluated."""
 
-    def after_epoch(self, loop: Loop, row: dict[str, object]) -> None:
-        """An epoch was trained and evaluated; ``row`` is what the metrics file gets."""
+    def after_epoch(self, loop: Loop, row: Mapping[str, object]) -> None:
+        """An epoch was trained and evaluated.
+
+        Args:
+            loop: The run.
+            row: The figures of the epoch by the keys that its line in ``metrics.jsonl`` has, see
+                ``pcshrink.train.epoch_row.EpochRow``; what the method tells about itself comes last.
+        """
 
     def before_cut(self, session: Session, keep: dict[str, Tensor]) -> None:
         """Channels are about to be cut out."""
@@ -73,7 +79,7 @@ class Callbacks(Callback):
         for part in self.parts:
             part.before_evaluation(loop)
 
-    def after_epoch(self, loop: Loop, row: dict[str, object]) -> None:
+    def after_epoch(self, loop: Loop, row: Mapping[str, object]) -> None:
         """Tell all."""
         for part in self.parts:
             part.after_epoch(loop, row)

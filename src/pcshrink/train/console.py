@@ -6,10 +6,10 @@ import json
 import math
 import sys
 from pathlib import Path
-from typing import Any
 
 from pcshrink.common.files import write_text
 from pcshrink.common.progress import Progress, show_progress
+from pcshrink.train.epoch_row import EpochRow
 
 SECONDS_BETWEEN_LINES = 60.0  # epochs tell most of it
 
@@ -59,35 +59,31 @@ class Console:
             kept = [line for line in lines if _epoch_of(line) < epoch]
             write_text(self.path, "".join(line + "\n" for line in kept))
 
-    def record(self, row: dict[str, object]) -> None:
+    def record(self, row: EpochRow) -> None:
         """Append one record to the metrics, and show it."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+            file.write(json.dumps(row.to_dict()) + "\n")
         self._standing = standing(row)
         self.say(describe(row))
 
 
-def standing(row: dict[str, Any]) -> str:
+def standing(row: EpochRow) -> str:
     """What a progress bar shows of the last epoch: its error, and the multiply-adds left."""
-    error = "" if row.get("error") is None else f", error {row['error']:.2f} %"
-    return error + ("" if row.get("madds_share") is None else f", madds {100 * row['madds_share']:.0f} %")
+    error = "" if row.error is None else f", error {row.error:.2f} %"
+    return error + ("" if row.madds_share is None else f", madds {100 * row.madds_share:.0f} %")
 
 
-def describe(row: dict[str, Any]) -> str:
-    """One epoch as a line."""
-    parts = [f"epoch {row['epoch'] + 1}/{row['epochs']} {row['phase']:7}"]
-    parts.append(f"loss {row['loss']:.4f}")
-    if row.get("error") is not None:
-        parts.append(f"error {row['error']:.2f} %")
-    if row.get("R") is not None:
-        parts.append(f"lambda {row['lambda']:.2e}  R {row['R']:.2f}")
-    if row.get("highest_selected") is not None:
-        parts.append(f"highest selected {row['highest_selected']:.3f}")
-    if row.get("madds") is not None:
-        parts.append(f"madds {row['madds'] / 1e6:.2f} M ({100 * row['madds_share']:.1f} %)")
-        parts.append(f"dead {row['dead']}" if "dead" in row else "for the mean input")
-    parts.append(f"lr {row['lr']:.4g}  {row['seconds']:.1f} s")
+def describe(row: EpochRow) -> str:
+    """One epoch as a line, with whatever the method tells about itself."""
+    parts = [f"epoch {row.epoch + 1}/{row.epochs} {row.phase:7}", f"loss {row.loss:.4f}"]
+    if row.error is not None:
+        parts.append(f"error {row.error:.2f} %")
+    parts += map(str, row.figures)
+    if row.madds is not None and row.madds_share is not None:
+        parts.append(f"madds {row.madds / 1e6:.2f} M ({100 * row.madds_share:.1f} %)")
+        parts.append("for the mean input" if row.dead is None else f"dead {row.dead}")
+    parts.append(f"lr {row.lr:.4g}  {row.seconds:.1f} s")
     return "  ".join(parts)
 
 

@@ -41,7 +41,7 @@ class Dense:
         return asdict(self.costs) | self.score
 
 
-@dataclass
+@dataclass(frozen=True)
 class Cut:
     """The end of the shrinking phase, where everything that is to go is cut or masked.
 
@@ -51,7 +51,7 @@ class Cut:
         compact_error: Without them, where they are cut out at once.
         loss_jump: Loss after the cut minus loss before it, on the evaluation images.
         leak: The largest factor that any evaluation image gives to a channel that goes.
-        highest: The highest score (running salience) of a channel that goes; None where scores do not fall to zero.
+        highest: The highest score of a channel that goes; None where scores do not fall to zero.
         final_masked_error: At the end of the run, for a network that was masked until then.
         final_gated_error: The same with the mask off.
         final_leak: The leak then.

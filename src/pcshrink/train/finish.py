@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,12 +28,12 @@ from pcshrink.surgery.plan import PrunePlan
 from pcshrink.train import reshape
 from pcshrink.train.evaluate import Score, evaluate
 from pcshrink.train.exports import write_exports
-from pcshrink.train.facts import Costs, Cut
+from pcshrink.train.facts import Aim, Costs, Cut
 from pcshrink.train.measured import measure_dynamic
+from pcshrink.train.outcome import BudgetOutcome
 from pcshrink.train.phases import Phases
 from pcshrink.train.result import Result
 from pcshrink.train.session import Session, blank_model, make_model
-from pcshrink.train.sync_norm import unsynchronise_
 from pcshrink.train.together import from_first
 
 log = logging.getLogger(__name__)
@@ -41,15 +41,13 @@ log = logging.getLogger(__name__)
 
 def finish(session: Session, phases: Phases, folder: Path) -> Result:
     """Make, prove, measure and save the final network."""
-    for model in filter(None, (session.model, session.best)):
-        unsynchronise_(model)
-    session.wrapped = None
+    session.end_training()
     facts = phases.facts
-    final, plan = _final_network(session, facts.cut)
+    final, plan, cut = _final_network(session, facts.cut)
     final.eval()
     score = _score(final, session)
     dense = facts.dense.to_dict() if facts.dense is not None else {}
-    result = Result(folder, folder / "model", dense, {}, asdict(facts.cut) if facts.cut is not None else None)
+    result = Result(folder, folder / "model", dense, {}, asdict(cut) if cut is not None else None)
     if session.data.taught:
         result.measured = "disagreement"
     dynamic = session.shrinker is not None and not session.shrinker.method.static
@@ -58,11 +56,9 @@ def finish(session: Session, phases: Phases, folder: Path) -> Result:
     if session.recipe.shrink is None and plan is None:
         result.dense |= score.figures()
     if phases.limit is not None:
-        result.budget = _reached(phases.limit, result, final, session.example)
+        result.budget = _counted(phases.limit, result, final, session.example)
     elif facts.aim is not None and session.fabric.is_global_zero and session.settings.budget is not None:
-        measured = _latency_share(result, session, final, session.settings.budget)
-        result.budget = {"metric": "latency", "convention": facts.aim.runtime, "limit": facts.aim.limit,
-                         "note": facts.aim.note} | measured  # fmt: skip
+        result.budget = _timed(facts.aim, _latency_share(result, session, final, session.settings.budget))
     if plan is not None:
         result.widths = {name: len(kept) for name, kept in plan.groups.items()}
     from_first(session.fabric, lambda: _measure_and_write(result, session, final, plan))
@@ -77,7 +73,7 @@ def _measure_and_write(result: Result, session: Session, final: nn.Module, plan:
 def _dynamic_costs(result: Result, session: Session, final: nn.Module) -> dict[str, Any]:
     """Costs of the mean evaluation image."""
     layers, paper = measure_dynamic(session, final)
-    result.dynamic = (paper if session.settings.convention == "paper" else layers).to_dict()
+    result.dynamic = paper if session.settings.convention == "paper" else layers
     return {
         "params": layers.params, "madds": round(layers.madds), "mem_access": layers.mem_access,
         "paper_madds": round(paper.madds), "paper_mem_access": paper.mem_access,
@@ -85,30 +81,41 @@ def _dynamic_costs(result: Result, session: Session, final: nn.Module) -> dict[s
     }  # fmt: skip
 
 
-def _reached(limit: Limit, result: Result, final: nn.Module, example: object) -> dict[str, Any]:
+def _counted(limit: Limit, result: Result, final: nn.Module, example: object) -> BudgetOutcome:
     metric, convention = limit.metric, limit.config.convention
-    reached = result.dynamic["madds"] if result.dynamic else cost_of(final, example, metric, convention)
-    return {"metric": metric, "convention": convention, "limit": limit.limit,
-            "reached": reached, "share": reached / limit.dense}  # fmt: skip
+    reached = result.dynamic.madds if result.dynamic else cost_of(final, example, metric, convention)
+    return BudgetOutcome(
+        metric=metric, convention=convention, limit=limit.limit, reached=reached, share=reached / limit.dense
+    )
 
 
-def _final_network(session: Session, cut: Cut | None) -> tuple[nn.Module, PrunePlan | None]:
+def _timed(aim: Aim, share: Ratio) -> BudgetOutcome:
+    return BudgetOutcome(
+        metric="latency", runtime=aim.runtime, limit=aim.limit, note=aim.note, reached=share.value,
+        share=share.value, low=share.low, high=share.high,
+    )  # fmt: skip
+
+
+def _final_network(session: Session, cut: Cut | None) -> tuple[nn.Module, PrunePlan | None, Cut | None]:
+    """The network as it is handed out, its plan, and what is known of its cut now."""
     best = session.best
     if session.recipe.shrink is None:
-        return best, session.cut
+        return best, session.cut, cut
     gates: Literal["keep", "fold"] = "fold" if _only_masks(best) else session.settings.gates
     if session.mask is None or cut is None:
         if gates == "fold" and find_gates(best):
             best = fold(best)
-        return best, session.cut
+        return best, session.cut, cut
     plan = session.mask
     small = compact(best, plan, session.example, gates=gates)
-    cut.final_masked_error = _score(best, session).error
-    cut.final_leak = reshape.leak(session, best, plan)
+    masked, leak = _score(best, session).error, reshape.leak(session, best, plan)
     with reshape.unmasked(best):
-        cut.final_gated_error = _score(best, session).error
-    cut.compact_error = _score(small, session).error
-    return small, plan if session.cut is None else compose(session.cut, plan)
+        gated = _score(best, session).error
+    cut = replace(
+        cut, compact_error=_score(small, session).error, final_masked_error=masked, final_gated_error=gated,
+        final_leak=leak,
+    )  # fmt: skip
+    return small, plan if session.cut is None else compose(session.cut, plan), cut
 
 
 def _only_masks(model: nn.Module) -> bool:
@@ -124,18 +131,18 @@ def _costs(model: nn.Module, example: object) -> dict[str, Any]:
     return asdict(Costs.of(model, example)) | {"gate_madds": profile(model, example).gate_madds}
 
 
-def _latency_share(result: Result, session: Session, final: nn.Module, budget: BudgetConfig) -> dict[str, Any]:
+def _latency_share(result: Result, session: Session, final: nn.Module, budget: BudgetConfig) -> Ratio:
     """What the finished network really takes of the dense one's time, where the budget asks for it."""
     dense = blank_model(session.recipe, session.data.num_classes).eval()
     example = session.example[:1].repeat_interleave(budget.batch, dim=0).cpu()
     models = {"dense": dense, "compact": copy.deepcopy(final).cpu()}
     limit = (budget.latency or 1.0) * (1 + LATENCY_TOLERANCE)
-    ratio = _time(result, models, example, budget.runtime, budget.threads, doubted_above=limit)
-    return {"reached": ratio.value, "share": ratio.value, "low": ratio.low, "high": ratio.high}
+    return _time(result, models, example, budget.runtime, budget.threads, doubted_above=limit)
 
 
 def _measure(result: Result, session: Session, final: nn.Module) -> None:
-    if not session.recipe.output.latency or "latency_ms" in result.compact:
+    known = result.budget is not None and result.budget.timed  # in the runtime that the budget is about
+    if known or not session.recipe.output.latency:
         return
     dense = session.place(blank_model(session.recipe, session.data.num_classes)).eval()
     try:

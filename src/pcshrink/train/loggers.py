@@ -32,7 +32,12 @@ class Logger:
         """A run begins, or goes on before this epoch; packages are imported here, not earlier."""
 
     def epoch(self, row: Mapping[str, object], groups: Sequence[GroupState]) -> None:
-        """An epoch is over: its figures, and the groups while they have gates."""
+        """An epoch is over.
+
+        Args:
+            row: The figures of the epoch by the keys that its line in ``metrics.jsonl`` has.
+            groups: The groups while they have gates.
+        """
 
     def close(self) -> None:
         """The run ends."""
@@ -88,7 +93,7 @@ def widths(groups: Sequence[GroupState]) -> dict[str, float]:
 
 
 class TensorBoard(Logger):
-    """Scalars, widths and histograms of the salience, in ``tensorboard/`` of the run's folder."""
+    """Scalars, widths and histograms of the scores, in ``tensorboard/`` of the run's folder."""
 
     name = "TensorBoard"
 

@@ -16,6 +16,7 @@ from pcshrink.methods.base import Step
 from pcshrink.shrinker import Shrinker
 from pcshrink.train.checkpoint import Checkpoints, random_state, set_random_state
 from pcshrink.train.console import Console
+from pcshrink.train.epoch_row import EpochRow
 from pcshrink.train.evaluate import evaluate
 from pcshrink.train.interrupt import Interrupted, StopFlag
 from pcshrink.train.objective import Objective
@@ -83,8 +84,6 @@ class Loop:
         self.session.load(state["session"])
         self.phases.load(state["facts"])
         self._set_pace()
-        if self.session.average is not None:
-            self.session.average.follow_switches(self.session.model)
         self.resumed = True
         if self.fabric.global_rank == 0:
             set_random_state(state["random"])
@@ -306,26 +305,28 @@ class Loop:
             self.session.recalibrate(self.epoch)
             score = evaluate(self.session.best, self.session.data.val, self.fabric, check)
         means = self._means()
-        row: dict[str, Any] = {
-            "epoch": self.epoch,
-            "epochs": self.timetable.total,
-            "phase": phase,
-            "step": self.step,
-            "loss": means[0],
-            "penalty": means[1],
-            "error": score.error if score else None,
-            "val_loss": score.loss if score else None,
-            "lr": float(self.session.optimizer.param_groups[0]["lr"]),
-            "seconds": seconds,
-            "images_per_second": self.batch * self.recipe.data.settings.batch_size / max(seconds, 1e-9),
-        }
-        row |= self.phases.figures(phase)
-        if self.fabric.is_global_zero:
-            self.console.record(row)
-        self.observer.epoch(row)
-        self.session.callbacks.after_epoch(self, row)
+        row = EpochRow(
+            epoch=self.epoch,
+            epochs=self.timetable.total,
+            phase=phase,
+            step=self.step,
+            loss=means[0],
+            penalty=means[1],
+            error=score.error if score else None,
+            val_loss=score.loss if score else None,
+            lr=float(self.session.optimizer.param_groups[0]["lr"]),
+            seconds=seconds,
+            images_per_second=self.batch * self.recipe.data.settings.batch_size / max(seconds, 1e-9),
+        )
+        self._tell(self.phases.complete(row))
         self.phases.leave(self.epoch)
         self.epoch, self.batch, self.sums = self.epoch + 1, 0, {}
         if self.epoch < self.timetable.total:
             self.phases.enter(self.epoch)
         self.save()
+
+    def _tell(self, row: EpochRow) -> None:
+        if self.fabric.is_global_zero:
+            self.console.record(row)
+        self.observer.epoch(row)
+        self.session.callbacks.after_epoch(self, row.to_dict())

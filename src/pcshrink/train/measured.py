@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,44 +11,10 @@ from torch import Tensor, nn
 from pcshrink.budget.allocate import Limit
 from pcshrink.config import Convention
 from pcshrink.measure.activity import Activity, activity
+from pcshrink.train.outcome import Dynamic
 from pcshrink.train.session import Session
 
 IMAGES = 256  # training images to measure with between epochs
-
-
-@dataclass(frozen=True)
-class Dynamic:
-    """What the inputs of a whole data set cost, over all processes.
-
-    Attributes:
-        convention: How multiply-adds are counted.
-        images: How many inputs.
-        madds: Mean.
-        madds_std: Standard deviation.
-        madds_least: Of the cheapest input.
-        madds_most: Of the dearest one.
-        dense_madds: Without gates.
-        gate_madds: Of the gates themselves.
-        params: With those of the gates.
-        mem_access: With that of the gates.
-        shares: Layer -> which share of its multiply-adds ran.
-    """
-
-    convention: Convention
-    images: int
-    madds: float
-    madds_std: float
-    madds_least: float
-    madds_most: float
-    dense_madds: int
-    gate_madds: int
-    params: int
-    mem_access: int
-    shares: dict[str, float]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return asdict(self)
 
 
 def measure_dynamic(session: Session, model: nn.Module) -> tuple[Dynamic, Dynamic]:
@@ -106,8 +71,6 @@ class Gauge:
     def madds(self, convention: Convention) -> tuple[float, float]:
         """Multiply-adds of the mean input, and their share of the dense network's; the same in all processes."""
         session = self.session
-        if session.average is not None:
-            session.average.follow_switches(session.model)
         measured = self._last = activity(session.best, self.images, convention, earlier=self._last)
         madds = measured.madds
         if session.fabric.world_size > 1:

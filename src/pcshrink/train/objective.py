@@ -52,6 +52,10 @@ class Objective:
         self.notes: Notes | None = None
         self._place = (0, 0)
 
+    def learn_from(self, teacher: nn.Module, notes: Notes | None = None) -> None:
+        """Ask this teacher from now on, or the notes of what it has said."""
+        self.teacher, self.notes = teacher, notes
+
     def prepare(self, images: Tensor, epoch: int, batch: int, rank: int) -> tuple[Tensor, Tensor | None, float]:
         """Remember which batch it is; mix the images if mixup is on."""
         self._place = (epoch, batch)

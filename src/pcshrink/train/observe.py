@@ -17,6 +17,7 @@ from pcshrink.artifact.saving import versions
 from pcshrink.measure.result import Profile
 from pcshrink.shrinker import Group
 from pcshrink.surgery.plan import PrunePlan
+from pcshrink.train.epoch_row import EpochRow
 from pcshrink.train.history import GroupState, HistoryWriter
 from pcshrink.train.loggers import Logger, Loggers, chosen
 from pcshrink.train.session import Session
@@ -64,12 +65,12 @@ class Observer:
         """A checkpoint is about to be written."""
         self.history.flush()
 
-    def epoch(self, row: Mapping[str, object]) -> None:
+    def epoch(self, row: EpochRow) -> None:
         """The end of an epoch, before anything is cut."""
         if self.history.enabled or self.loggers.active:
             groups = group_states(self.session)
             self.history.epoch(row, groups)
-            self.loggers.epoch(row, groups)
+            self.loggers.epoch(row.to_dict(), groups)
 
     def cut(self, epoch: int, facts: Mapping[str, object] | None = None) -> None:
         """Channels left after an epoch."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,13 @@ from pcshrink.budget.fixed import FixedWidths
 from pcshrink.budget.target import target_of, tell_prices
 from pcshrink.errors import ConfigError
 from pcshrink.measure import profile
+from pcshrink.methods.figures import Figure
 from pcshrink.runtime.run import check_runtime
 from pcshrink.shrinker import Shrinker
 from pcshrink.train import reshape
 from pcshrink.train.checkpoint import save_state
 from pcshrink.train.console import Console
+from pcshrink.train.epoch_row import EpochRow
 from pcshrink.train.evaluate import Score, evaluate
 from pcshrink.train.facts import Costs, Cut, Dense, Facts, Size
 from pcshrink.train.measured import Gauge, MeasuredTarget
@@ -140,8 +142,7 @@ class Phases:
 
     def _attach(self) -> None:
         session, settings = self.session, self.session.settings
-        if session.average is not None:
-            session.model = session.average.model.requires_grad_(True)
+        session.take_average()
         baseline = evaluate(session.model, session.data.val, session.fabric, classes=session.data.num_classes)
         if self.facts.dense is not None:
             self.facts.dense.score = baseline.figures()
@@ -194,9 +195,8 @@ class Phases:
 
     def _call_teacher(self) -> None:
         if self.recipe.distill is not None:
-            self.objective.teacher = call_teacher(self.session, self.recipe.distill, self.dense_file)
-            if self.recipe.distill.cache:
-                self.objective.notes = self._notes()
+            teacher = call_teacher(self.session, self.recipe.distill, self.dense_file)
+            self.objective.learn_from(teacher, self._notes() if self.recipe.distill.cache else None)
 
     def _notes(self) -> Notes:
         session = self.session
@@ -207,10 +207,10 @@ class Phases:
         if self.settings is None or self.session.shrinker is None:
             return
         settling = self.settings.gates == "fold" and self.timetable.phase(int(place)) == "settle"
-        self.session.shrinker.method.before_step(settled=self.timetable.settled(place) if settling else None)
+        self.session.shrinker.settle(self.timetable.settled(place) if settling else None)
 
-    def figures(self, phase: str) -> dict[str, Any]:
-        """What to tell about the shrinking after an epoch."""
+    def complete(self, row: EpochRow) -> EpochRow:
+        """The row of an epoch, with what there is to tell about the shrinking."""
         shrinker, dense = self.session.shrinker, self.facts.dense
         if shrinker is not None and self.costs is not None and dense is not None:
             gone = shrinker.method.asleep()
@@ -222,10 +222,11 @@ class Phases:
         elif self.gauge is not None:
             madds, share = self.gauge.madds(self.session.settings.convention)
             self.facts.size = Size(round(madds), share, dead=None)
-        size = vars(self.facts.size) if self.facts.size is not None else {}
-        row: dict[str, Any] = {name: value for name, value in size.items() if value is not None}
-        if phase == "shrink" and shrinker is not None:
-            row |= shrinker.method.figures()
+        if self.facts.size is not None:
+            row = replace(row, **asdict(self.facts.size))
+        if row.phase == "shrink" and shrinker is not None:
+            method = shrinker.method
+            row = replace(row, figures=tuple(Figure(k, v, method.label(k)) for k, v in method.figures().items()))
         return row
 
     def leave(self, epoch: int) -> None:
@@ -237,16 +238,14 @@ class Phases:
             self._shrinking(self.session.shrinker, after)
         elif phase == "settle":
             self._settling(self.session.shrinker, after)
-        if self.session.average is not None and self.session.shrinker is not None:
-            self.session.average.follow_switches(self.session.model)
 
     def _settling(self, shrinker: Shrinker, after: int) -> None:
         shrinker.method.after_settling_epoch(self.timetable.through("settle", after))
         folding = self.session.settings.gates == "fold" and self.session.mask is None
         # At the very end of a run, finishing it folds them.
         if folding and after == self.timetable.fold_epoch() and after != self.timetable.total:
-            shrinker.method.before_step(settled=1.0)
-            reshape.fold_(self.session)
+            shrinker.settle(1.0)
+            self.session.fold_()
             self.console.say("the gates are constant now and part of their layers")
 
     def _shrinking(self, shrinker: Shrinker, after: int) -> None:
@@ -274,14 +273,15 @@ class Phases:
         plan = shrinker.plan(keep)
         gated = evaluate(session.model, session.data.val, session.fabric)
         leak = reshape.leak(session, session.model, plan)
-        reshape.mask_(session, keep)
+        session.mask_(keep)
         masked = evaluate(session.model, session.data.val, session.fabric)
-        cut = Cut(gated.error, masked.error, masked.loss - gated.loss, leak, highest)
+        compact_error = None
         if session.settings.compact_every:
-            reshape.unmask_(session)
+            session.unmask_()
             if reshape.cut_(session, keep):
                 self._measure(session.gated)
-            cut.compact_error = evaluate(session.model, session.data.val, session.fabric).error
+            compact_error = evaluate(session.model, session.data.val, session.fabric).error
+        cut = Cut(gated.error, masked.error, masked.loss - gated.loss, leak, highest, compact_error)
         self.facts.cut = cut
         self.observer.cut(self.timetable.end("shrink") - 1, asdict(cut))
         self.console.say(_cut_line(cut, gated))
@@ -295,7 +295,7 @@ def _attached_line(shrinker: Shrinker, channels: int) -> str:
 
 
 def _cut_line(cut: Cut, gated: Score) -> str:
-    highest = "" if cut.highest is None else f", highest salience cut {cut.highest:.2g}"
+    highest = "" if cut.highest is None else f", highest score cut {cut.highest:.2g}"
     return (
         f"what is to go is cut: error {gated.error:.2f} % before, {cut.masked_error:.2f} % after, "
         f"loss {cut.loss_jump:+.4f}, leak {cut.leak:.2g}{highest}"

@@ -1,4 +1,4 @@
-"""Changes of the network while it is being trained: cutting, masking, folding, with all state carried along."""
+"""What is cut in all processes alike, and what masks let through."""
 
 from __future__ import annotations
 
@@ -10,13 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pcshrink.proof.compact import compact
-from pcshrink.surgery.fold import fold
 from pcshrink.surgery.gates import find_gates
-from pcshrink.surgery.memory import cut_state
 from pcshrink.surgery.plan import PrunePlan
 from pcshrink.train.session import Session
-from pcshrink.train.sync_norm import unsynchronise_
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +27,7 @@ def agreed(session: Session, keep: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def cut_(session: Session, keep: dict[str, Tensor]) -> bool:
-    """Cut channels out of the model, its average and the optimizer's memory.
+    """Cut channels out of a session's network, and tell those who watch.
 
     Returns:
         Whether there was anything to cut.
@@ -39,44 +35,9 @@ def cut_(session: Session, keep: dict[str, Tensor]) -> bool:
     if all(bool(k.all()) for k in keep.values()):
         return False
     session.callbacks.before_cut(session, keep)
-    unsynchronise_(session.model)
-    memory, state = session.memory(), session.gated.method.state_dict()
-    plan = session.gated.plan(keep)
-    session.model = compact(session.model, plan, session.example)
-    if session.average is not None:
-        session.average.cut(plan)
-    session.add_cut(plan)
-    session.reattach(state)
-    session.prepare(cut_state(memory, plan))
+    session.cut_(keep)
     session.callbacks.after_cut(session)
     return True
-
-
-def mask_(session: Session, keep: dict[str, Tensor]) -> None:
-    """Force dead channels to zero from now on, without cutting them out."""
-    session.mask = session.gated.plan(keep)
-    session.gated.mask_(session.mask)
-    if session.average is not None:
-        session.average.mask(session.mask)
-
-
-def unmask_(session: Session) -> None:
-    """Let everything pass again."""
-    session.mask = None
-    session.gated.unmask_()
-    if session.average is not None:
-        session.average.follow_switches(session.model)
-
-
-def fold_(session: Session) -> None:
-    """Make the gates, constant by now, part of their layers, and train on without them."""
-    memory = session.memory()
-    unsynchronise_(session.model)
-    session.model = fold(session.model)
-    if session.average is not None:
-        session.average.fold()
-    session.shrinker, session.stage = None, "folded"
-    session.prepare(memory)
 
 
 def leak(session: Session, model: nn.Module, plan: PrunePlan) -> float:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pcshrink.budget.config import LATENCY_TOLERANCE, TOLERANCE
 from pcshrink.common.files import write_text
 from pcshrink.common.tables import text_table
+from pcshrink.train.outcome import BudgetOutcome, Dynamic
 
 
 @dataclass
@@ -36,9 +37,9 @@ class Result:
     dense: dict[str, Any]
     compact: dict[str, Any]
     cut: dict[str, Any] | None = None
-    budget: dict[str, Any] | None = None
+    budget: BudgetOutcome | None = None
     widths: dict[str, int] = field(default_factory=dict)
-    dynamic: dict[str, Any] | None = None
+    dynamic: Dynamic | None = None
     measured: str = "error"
     seconds: float = 0.0
     files: dict[str, str] = field(default_factory=dict)
@@ -46,30 +47,29 @@ class Result:
     @property
     def missed(self) -> bool:
         """Whether there was a budget and the network costs more, beyond what a measurement may be wrong by."""
-        if not self.budget:
-            return False
-        tolerance = LATENCY_TOLERANCE if self.budget.get("metric") == "latency" else TOLERANCE
-        cost = self.budget.get("low", self.budget["reached"])
-        return bool(cost > (1 + tolerance) * self.budget["limit"])
+        return self.budget is not None and self.budget.missed
 
     def budget_line(self) -> str:
-        """The budget and what was reached, in words."""
-        met, missed = self.budget or {}, "; MISSED" if self.missed else ""
-        if met.get("metric") == "latency":
-            line = (
-                f"budget: {met['limit']:g} of the dense latency ({met['convention']}), measured {met['reached']:.3f} "
-                f"({met['low']:.3f} to {met['high']:.3f})"
-            )
-            return line + missed + (f"; {met['note']}" if met["note"] else "")
-        reached = f"reached {met['reached']:,.0f} ({met['convention']} convention)"
-        reached += " by the mean input" if self.dynamic else ""
-        return f"budget: {met['metric']} {met['limit']:,.0f}, {reached}{missed}"
+        """The budget and what was reached, in words; empty where there was none."""
+        return "" if self.budget is None else self.budget.line(by_mean_input=self.dynamic is not None)
 
     def save(self) -> Path:
         """Write ``result.json``."""
         path = self.folder / "result.json"
-        write_text(path, json.dumps(asdict(self), indent=1, default=str))
+        budget = self.budget.to_dict() if self.budget is not None else None
+        write_text(path, json.dumps(asdict(self) | {"budget": budget}, indent=1, default=str))
         return path
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Result:
+        """Read the content of a ``result.json`` back, also an older one's."""
+        known = {key: data[key] for key in cls.__dataclass_fields__ if key in data}
+        known |= {"folder": Path(data["folder"]), "model_dir": Path(data["model_dir"])}
+        if known.get("budget"):
+            known["budget"] = BudgetOutcome.from_dict(known["budget"])
+        if known.get("dynamic"):
+            known["dynamic"] = Dynamic(**known["dynamic"])
+        return cls(**known)
 
     def table(self) -> str:
         """Before and after as plain text."""
@@ -81,7 +81,7 @@ class Result:
         for metric in ("params", "madds", "mem_access"):
             before, after = self.dense.get(metric), self.compact.get(metric)
             if before and after:
-                spread = f" +- {self.dynamic['madds_std']:,.0f}" if self.dynamic and metric == "madds" else ""
+                spread = f" +- {self.dynamic.madds_std:,.0f}" if self.dynamic and metric == "madds" else ""
                 rows.append((metric, f"{before:,}", f"{after:,}{spread}", f"{100 * after / before:.1f} %"))
         before, after = self.dense.get("latency_ms"), self.compact.get("latency_ms")
         if before and after:
@@ -94,8 +94,8 @@ class Result:
         if not self.dynamic:
             return ""
         return (
-            f"\ndynamic: madds are the mean over {self.dynamic['images']} inputs of what had to run, "
-            f"{self.dynamic['madds_least']:,.0f} to {self.dynamic['madds_most']:,.0f}; kernels stay whole"
+            f"\ndynamic: madds are the mean over {self.dynamic.images} inputs of what had to run, "
+            f"{self.dynamic.madds_least:,.0f} to {self.dynamic.madds_most:,.0f}; kernels stay whole"
         )
 
 

@@ -16,11 +16,12 @@ from pcshrink.data import ImageData
 from pcshrink.errors import CheckpointError, ConfigError
 from pcshrink.methods.prepared import mark_of, rebuild
 from pcshrink.models import create
+from pcshrink.proof.compact import compact
 from pcshrink.shrinker import Shrinker, attach_
 from pcshrink.surgery.cut import apply_plan, compose
-from pcshrink.surgery.fold import fold_gates_
+from pcshrink.surgery.fold import fold, fold_gates_
 from pcshrink.surgery.gates import find_gates
-from pcshrink.surgery.memory import optimizer_state, set_optimizer_state
+from pcshrink.surgery.memory import cut_state, optimizer_state, set_optimizer_state
 from pcshrink.surgery.plan import PrunePlan
 from pcshrink.train.average import Average
 from pcshrink.train.callbacks import Callback
@@ -72,8 +73,15 @@ class Session:
 
     @property
     def best(self) -> nn.Module:
-        """The model to evaluate and save: the average if there is one."""
-        return self.average.model if self.average is not None else self.model
+        """The model to evaluate and save: the average if there is one, its gates switched as the model's are."""
+        average = self._average_as_switched()
+        return self.model if average is None else average.model
+
+    def _average_as_switched(self) -> Average | None:
+        """The average; methods switch the gates of the model only, so those of the average are brought up to date."""
+        if self.average is not None:
+            self.average.follow_switches(self.model)
+        return self.average
 
     @property
     def gated(self) -> Shrinker:
@@ -115,12 +123,13 @@ class Session:
 
     def recalibrate(self, epoch: int) -> None:
         """Before an evaluation: give the average's norms the statistics of some training images of this epoch."""
-        if self.average is None:
+        average = self._average_as_switched()
+        if average is None:
             return
         count = -(-RECALIBRATED_ON // self.recipe.data.settings.batch_size)
         batches = itertools.islice(self.data.train.batches(epoch), count)
         with self.fabric.autocast():
-            self.average.recalibrate(images.to(self.dtype) for images, _ in batches)
+            average.recalibrate(images.to(self.dtype) for images, _ in batches)
 
     def restart(self) -> None:
         """The model has other weights: forget what optimizer and average know of those before."""
@@ -195,9 +204,50 @@ class Session:
             self.average = Average(self.model, self.recipe.train.ema, int(state["average"]["age"]))
             _load(self.average.model, state["average"]["model"])
 
-    def add_cut(self, plan: PrunePlan) -> None:
-        """Remember a cut."""
+    def take_average(self) -> None:
+        """Go on with the average in the model's place, where there is one."""
+        if self.average is not None:
+            self.model = self.average.model.requires_grad_(True)
+
+    def cut_(self, keep: dict[str, Tensor]) -> None:
+        """Cut channels out of the model, its average and the optimizer's memory."""
+        unsynchronise_(self.model)
+        memory, state = self.memory(), self.gated.method.state_dict()
+        plan, average = self.gated.plan(keep), self._average_as_switched()
+        self.model = compact(self.model, plan, self.example)
+        if average is not None:
+            average.cut(plan)
         self.cut = plan if self.cut is None else compose(self.cut, plan)
+        self.reattach(state)
+        self.prepare(cut_state(memory, plan))
+
+    def mask_(self, keep: dict[str, Tensor]) -> None:
+        """Force dead channels to zero from now on, without cutting them out."""
+        self.mask = self.gated.plan(keep)
+        self.gated.mask_(self.mask)
+        if self.average is not None:
+            self.average.mask(self.mask)
+
+    def unmask_(self) -> None:
+        """Let everything pass again."""
+        self.mask = None
+        self.gated.unmask_()
+
+    def fold_(self) -> None:
+        """Make the gates, constant by now, part of their layers, and train on without them."""
+        memory, average = self.memory(), self._average_as_switched()
+        unsynchronise_(self.model)
+        self.model = fold(self.model)
+        if average is not None:
+            average.fold()
+        self.shrinker, self.stage = None, "folded"
+        self.prepare(memory)
+
+    def end_training(self) -> None:
+        """Nothing is trained any more: no wrapper is left, and norms are not shared between processes."""
+        for model in (self.model, self.best):
+            unsynchronise_(model)
+        self.wrapped = None
 
 
 def dtype_of(recipe: Recipe) -> torch.dtype:
@@ -229,7 +279,7 @@ def build_model(recipe: Recipe, num_classes: int) -> tuple[nn.Module, PrunePlan 
         return model, None
     saved = read(section.start)
     if saved.gates:
-        message = f"model.start: {section.start} still has its generators; save it folded to train it on"
+        message = f"model.start: {section.start} still has its gates; save it folded to train it on"
         raise ConfigError(message)
     return load(section.start, model), saved.plan
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from pcshrink.config import MethodConfig, Quantity
 from pcshrink.errors import SalienceError
 from pcshrink.methods.base import Step
+from pcshrink.methods.figures import Label
 from pcshrink.methods.landing import LAND_AT
 from pcshrink.methods.pcs.config import PRESETS, ShrinkConfig
 from pcshrink.methods.pcs.control import AHEAD
@@ -31,6 +32,11 @@ from pcshrink.methods.pcs.steering import Steered
 
 FIRST_LOOK = 20  # steps after which a push must have been felt; a loss scaler may skip some in the beginning
 AWAKE = 0.2  # salience down to which channels that are not pushed are hastened
+LABELS = {
+    "lambda": Label("lambda", ".2e"),
+    "R": Label("R", ".2f"),
+    "highest_selected": Label("highest selected", ".3f"),
+}
 
 
 class PCS(Steered):
@@ -246,6 +252,11 @@ class PCS(Steered):
     def figures(self) -> dict[str, float]:
         """The rate, and what it has left of the selected saliences."""
         return {"lambda": self.lam, "R": self.pushed, "highest_selected": self.highest_selected}
+
+    @classmethod
+    def label(cls, key: str) -> Label:
+        """The paper's names."""
+        return LABELS.get(key) or super().label(key)
 
     def state_dict(self) -> dict[str, Any]:
         """Steps, widths, rate and how the budget steers."""

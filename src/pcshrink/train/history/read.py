@@ -11,14 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcshrink.errors import CheckpointError
+from pcshrink.train.epoch_row import EpochRow
 from pcshrink.train.history.blocks import FILE, Block, read_blocks
 from pcshrink.train.history.write import STEP_COLUMNS
 
-# Names of the columns here -> keys of the rows that the trainer writes.
-EPOCH_COLUMNS = {
-    "error": "error", "loss": "loss", "val_loss": "val_loss", "lr": "lr", "lam": "lambda", "r": "R", "madds": "madds",
-    "madds_share": "madds_share", "dead": "dead", "seconds": "seconds", "highest_selected": "highest_selected",
-}  # fmt: skip
+EPOCH_COLUMNS = ("error", "loss", "val_loss", "lr", "madds", "madds_share", "dead", "seconds")
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
@@ -29,18 +26,21 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Steps:
-    """Every optimizer step: its number, the whole loss, the task's part, the penalty's part, and R."""
+    """Every optimizer step: its number, the whole loss, the task's part, the penalty's, and that without its weight."""
 
     step: Ints
     loss: Floats
     task: Floats
     penalty: Floats
-    r: Floats
+    pushed: Floats
 
 
 @dataclass(frozen=True)
 class Epochs:
-    """Every epoch's figures; NaN where one was not measured."""
+    """Every epoch's figures; NaN where one was not measured.
+
+    Those that the method tells about itself are in ``figures``, by the keys that ``metrics.jsonl`` has.
+    """
 
     epoch: Ints
     step: Ints
@@ -49,13 +49,11 @@ class Epochs:
     loss: Doubles
     val_loss: Doubles
     lr: Doubles
-    lam: Doubles
-    r: Doubles
     madds: Doubles
     madds_share: Doubles
     dead: Doubles
     seconds: Doubles
-    highest_selected: Doubles
+    figures: dict[str, Doubles]
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ class Trace:
     Attributes:
         width: Channels in the network (E,); -1 before the gates were attached.
         alive: Channels above the threshold (E,); -1 before the gates were attached.
-        salience: Running salience (E, C); NaN for epochs without gates.
+        salience: Score, for the paper's method the running salience (E, C); NaN for epochs without gates.
         selected: Whether a channel is pushed down or gone (E, C).
     """
 
@@ -159,17 +157,20 @@ def _steps(parts: list[tuple[int, Floats]]) -> Steps:
 
 
 def _epochs(blocks: list[Block]) -> Epochs:
-    rows = [block.facts["row"] for block in blocks]
-    columns = {
-        name: np.array([np.nan if row.get(key) is None else row[key] for row in rows], np.float64)
-        for name, key in EPOCH_COLUMNS.items()
-    }
+    rows = [EpochRow.from_dict(block.facts["row"]) for block in blocks]
+    told = [{figure.key: figure.value for figure in row.figures} for row in rows]
+    keys = dict.fromkeys(key for each in told for key in each)
     return Epochs(
-        epoch=np.array([row["epoch"] for row in rows], np.int64),
-        step=np.array([row.get("step", -1) for row in rows], np.int64),
-        phase=tuple(str(row.get("phase", "")) for row in rows),
-        **columns,
+        epoch=np.array([row.epoch for row in rows], np.int64),
+        step=np.array([-1 if row.step is None else row.step for row in rows], np.int64),
+        phase=tuple(row.phase for row in rows),
+        figures={key: _column(each.get(key) for each in told) for key in keys},
+        **{name: _column(getattr(row, name) for row in rows) for name in EPOCH_COLUMNS},
     )
+
+
+def _column(values: Iterable[float | None]) -> Doubles:
+    return np.array([np.nan if value is None else value for value in values], np.float64)
 
 
 def _traces(network: dict[str, Any], blocks: list[Block], cuts: list[Cut]) -> dict[str, Trace]:

@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcshrink.errors import CheckpointError
+from pcshrink.train.epoch_row import EpochRow
 from pcshrink.train.history.blocks import FILE, MAGIC, append, encode, read_blocks
 
 log = logging.getLogger(__name__)
-STEP_COLUMNS = ("loss", "task", "penalty", "r")
+STEP_COLUMNS = ("loss", "task", "penalty", "pushed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +27,7 @@ class GroupState:
     Attributes:
         name: The group.
         channels: The original number of each channel that is still in the network.
-        salience: The running salience of each of these; None for a method that has none.
+        salience: The score of each of these, for the paper's method its running salience; None where there is none.
         selected: Which of these are being pushed down.
         alive: How many of these are above the threshold.
     """
@@ -84,12 +85,12 @@ class HistoryWriter:
         """What can shrink and what stays, when the gates go on; as ``observe.network_facts`` gives it."""
         self._write(encode({"kind": "network", "facts": dict(facts)}))
 
-    def step(self, loss: float, task: float, penalty: float, r: float) -> None:
+    def step(self, loss: float, task: float, penalty: float, pushed: float) -> None:
         """One optimizer step; kept in memory until the next ``epoch`` or ``flush``."""
         if self.enabled:
-            self._steps.extend((loss, task, penalty, r))
+            self._steps.extend((loss, task, penalty, pushed))
 
-    def epoch(self, row: Mapping[str, object], groups: Sequence[GroupState] = ()) -> None:
+    def epoch(self, row: EpochRow, groups: Sequence[GroupState] = ()) -> None:
         """The end of an epoch, before anything is cut.
 
         Args:
@@ -97,7 +98,7 @@ class HistoryWriter:
             groups: The groups as they are; none before gates are attached and after they are folded.
         """
         if self.enabled:
-            facts = {"kind": "epoch", "row": dict(row), "groups": [g.name for g in groups]}
+            facts = {"kind": "epoch", "row": row.to_dict(), "groups": [g.name for g in groups]}
             self._write(self._take_steps() + encode(facts, _columns(groups) if groups else None))
 
     def cut(self, epoch: int, facts: Mapping[str, object], widths: Mapping[str, int]) -> None:

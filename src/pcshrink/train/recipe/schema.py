@@ -27,7 +27,7 @@ class ModelSection(Section):
         args: Passed on to it. ``num_classes`` is filled in from the data.
         pretrained: Load the library's own weights.
         weights: A safetensors or torch file (a state dict) to start from; names and shapes must fit.
-        start: A folder with a network that was cut from this one and saved without generators, to train it on.
+        start: A folder with a network that was cut from this one and saved without gates, to train it on.
     """
 
     name: str

@@ -99,6 +99,18 @@ def test_a_signal_during_evaluation_is_heard(whole_run: Path, tmp_path: Path) ->
         assert row.items() <= json.loads(expected[epoch]).items()
 
 
+def test_a_signal_after_the_last_step_is_heard(whole_run: Path, tmp_path: Path) -> None:
+    class StopAtTheEnd(Callback):
+        def after_epoch(self, loop: Loop, row: Any) -> None:
+            if loop.epoch + 1 == loop.timetable.total:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Interrupted, match="epoch 7, step"):
+        train(tiny(), tmp_path, quiet=True, callbacks=[StopAtTheEnd()])
+    train(tiny(), tmp_path, quiet=True, resume=True)
+    assert model_bytes(tmp_path) == model_bytes(whole_run)
+
+
 def test_a_run_killed_before_its_first_step_keeps_the_dense_figures(whole_run: Path, tmp_path: Path) -> None:
     model = dict(TINY["model"]) | {"weights": str(whole_run / "dense.safetensors")}
     recipe = tiny(model=model, epochs={"shrink": 1, "settle": 1})

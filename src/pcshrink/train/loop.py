@@ -123,6 +123,7 @@ class Loop:
         self.flag = flag
         while self.epoch < self.timetable.total:
             self._epoch()
+        self._check_stop()  # what came while the last epoch was closed
 
     def _epoch(self) -> None:
         began = time.monotonic() - self.sums.get("seconds", 0.0)  # what it took before the run was stopped counts
@@ -166,7 +167,7 @@ class Loop:
             signum = float(self.fabric.all_reduce(torch.tensor(signum, device=self.fabric.device), reduce_op="max"))
         if signum:
             self.save()
-            place = f"epoch {self.epoch + 1}, step {self.step}"
+            place = f"epoch {min(self.epoch + 1, self.timetable.total)}, step {self.step}"
             message = f"stopped at {place}; a checkpoint is written"
             raise Interrupted(message, int(signum))
 

@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 from torch import Tensor
 
+from benchmarks.trial.rows import EPOCHS, OWN_KNOB, run_names, split_name
+from benchmarks.trial.running import recipe_of
+from pcshrink.methods.registry import method_class
 from pcshrink.methods.truncation import TruncationByInput, TruncationByInputConfig
 from pcshrink.surgery.gates import find_gates
 from testing.dynamic import check_run, gated
@@ -34,6 +37,16 @@ def test_what_was_saved_goes_on_cutting() -> None:
     assert {name: gate.truncated for name, gate in after.salience_gates.items()} == {
         name: round(0.5 * gate.spec.channels) for name, gate in after.salience_gates.items()
     }
+
+
+def test_rows_of_the_trial_have_the_same_epochs_and_say_where_there_is_no_budget() -> None:
+    for run in run_names():
+        recipe, row = recipe_of(run, Path("data/cifar10")), split_name(run)[0]
+        assert recipe.shrink is not None
+        takes_budget = method_class(recipe.shrink.method).takes_budget()
+        assert row.title.endswith(OWN_KNOB) == (not takes_budget), run
+        assert takes_budget or recipe.shrink.budget is None, run
+        assert sum(recipe.epochs.model_dump().values()) == sum(EPOCHS.values()), run
 
 
 @pytest.mark.train

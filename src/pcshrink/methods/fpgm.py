@@ -80,6 +80,10 @@ class GeometricMedian(SoftPruning):
         scores[~small] = distances(matrix[~small])
         return small | lowest(scores, k - int(small.sum()))
 
+    def largest(self, norms: Tensor, chosen: Tensor) -> Tensor:
+        """As large as they were: filters are chosen by distance, so that what is kept need not be larger."""
+        return norms
+
     def after_epoch(self, progress: float) -> None:
         """Set what is chosen by now to zero, unless the choice holds."""
         if not self.holds:

@@ -58,6 +58,22 @@ def test_a_layer_equals_heads_that_really_read_some_channels_only(own_norm: bool
     assert heard[0].flatten(1).mean(1).tolist() == pytest.approx(shares)
 
 
+def test_heads_one_by_one_equal_one_convolution_in_groups() -> None:
+    net, _, _ = gated(DGCConfig(heads=4), widths=(8, 8, 8))
+    conv, gate = net.layer1[0].conv1, gate_of(net)  # type: ignore[index]
+    gate.kept = 5
+    x = torch.rand(3, 8, 5, 5, dtype=torch.float64, requires_grad=True)
+    m = gate(x.mean(dim=(2, 3)))
+    read = (x[:, None] * (m * highest(m, 5))[..., None, None]).flatten(1, 2)
+    kernel = conv.weight.unflatten(0, (-1, 4)).transpose(0, 1).flatten(0, 1)
+    grouped = F.conv2d(read, kernel, padding=1, groups=4).unflatten(1, (4, -1)).transpose(1, 2).flatten(1, 2)
+    out, weights = conv(x), torch.randn(3, 8, 5, 5, dtype=torch.float64)
+    torch.testing.assert_close(out, grouped, rtol=1e-12, atol=1e-12)
+    inputs = (x, conv.weight, gate.fc1.weight)
+    own, expected = (torch.autograd.grad((y * weights).sum(), inputs) for y in (out, grouped))
+    torch.testing.assert_close(own, expected, rtol=1e-10, atol=1e-12)
+
+
 def test_equals_of_the_lowest_are_switched_off_too() -> None:
     m = torch.tensor([[0.0, 0.0, 2.0, 3.0], [1.0, 4.0, 2.0, 3.0]])
     assert highest(m, 3).tolist() == [[0, 0, 1, 1], [0, 1, 1, 1]]

@@ -8,7 +8,9 @@ import pytest
 import torch
 
 import pcshrink as pcs
+from pcshrink.config import MethodConfig
 from pcshrink.errors import ConfigError
+from pcshrink.methods.dgc import DGCConfig
 from pcshrink.methods.fbs import FBS, FBSConfig, FBSGate, density, winners
 from pcshrink.surgery.fold import fold
 from pcshrink.surgery.gates import find_gates
@@ -116,3 +118,19 @@ def test_what_cannot_work_is_refused_by_the_recipe(setting: str, message: str) -
 def test_it_describes_itself() -> None:
     assert FBS.summary().startswith("Feature boosting and suppression")
     assert not FBS.static
+
+
+@pytest.mark.parametrize("kind", [FBSConfig, DGCConfig])
+@pytest.mark.parametrize("aimed", [{}, {"layer1.0.conv1": 3}])
+def test_what_was_saved_without_a_budget_opens_every_gate_as_wide(
+    kind: type[MethodConfig], aimed: dict[str, int]
+) -> None:
+    before, after = (gated(kind(ratio=0.3), widths=(4, 8, 12))[1].method for _ in range(2))
+    if aimed:
+        before.aim(aimed)
+    before.start()
+    before.steps = before.config.total_steps
+    before.follow()
+    after.load_state_dict(before.state_dict())
+    assert after.shares() == before.shares()
+    assert [gate.kept for gate in after.gates.values()] == [gate.kept for gate in before.gates.values()]

@@ -12,6 +12,8 @@ from torch import Tensor
 
 from pcshrink.errors import ConfigError
 from pcshrink.methods.fpgm import FPGMConfig, distances
+from pcshrink.sweep.vary import with_method
+from pcshrink.train.recipe.read import load_recipe
 from testing.methods import attach_stream, check_short_run
 
 
@@ -101,6 +103,14 @@ def test_another_number_of_channels_is_chosen_anew_where_it_changed() -> None:
 def test_settings_are_checked(setting: str, value: object) -> None:
     with pytest.raises(ConfigError, match=rf"FPGMConfig\.{setting} must be"):
         FPGMConfig(**{setting: value})  # type: ignore[arg-type]
+
+
+def test_shifts_have_nothing_to_say_where_the_choice_holds() -> None:
+    assert FPGMConfig(hold=False, shifts="keep").shifts == "keep"
+    with pytest.raises(ConfigError, match=r'FPGMConfig\.shifts must be "zero" unless hold is false'):
+        FPGMConfig(shifts="keep")
+    recipe = load_recipe("digits", ["shrink.method=sfp", "shrink.shifts=keep"])
+    assert with_method(recipe, "fpgm").shrink is not None  # it does not take what it would refuse
 
 
 @pytest.mark.train

@@ -104,9 +104,13 @@ def test_a_run_has_no_budget_but_a_measured_cost(tmp_path: Path) -> None:
 
 
 @pytest.mark.train
-@pytest.mark.parametrize("method", ["mil", "pcs-input"])
+@pytest.mark.parametrize("method", ["mil", "pcs-input", "truncation-input"])
 def test_a_budget_is_refused_with_the_setting_there_is_instead(method: str, tmp_path: Path) -> None:
-    instead = {"mil": "set shrink.sparsity", "pcs-input": "set shrink.ratio and shrink.strength"}[method]
+    instead = {
+        "mil": "set shrink.sparsity",
+        "pcs-input": "set shrink.ratio and shrink.strength",
+        "truncation-input": "set shrink.ratio",
+    }[method]
     with pytest.raises(ConfigError, match=f"method {method} takes no budget.*{instead} instead of shrink.budget"):
         check_run(tmp_path, {"method": method, "budget": {"madds": 0.5}}, stop=0)
     assert not (tmp_path / "whole" / "metrics.jsonl").exists()

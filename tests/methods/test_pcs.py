@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from pcshrink.errors import ConfigError
 from pcshrink.methods import select
 from pcshrink.methods.pcs import rules as schedule
 from pcshrink.methods.pcs.config import ShrinkConfig
@@ -17,7 +18,10 @@ from pcshrink.methods.pcs.generator import SalienceGenerator, hidden_width
 from pcshrink.methods.pcs.rules import keep_mask, shrinking_loss
 from pcshrink.methods.pcs.units import Units
 from pcshrink.methods.pooling import pool
+from pcshrink.methods.registry import method_class
 from pcshrink.surgery.gate import GateSpec
+from pcshrink.sweep.vary import with_method
+from pcshrink.train.recipe.read import load_recipe
 
 
 def make_gate(channels: int, in_features: int = 3) -> SalienceGate:
@@ -248,6 +252,20 @@ def test_mask_keeps_the_least_number_and_aligns_upwards() -> None:
     assert int(keep_mask(running, 1e-3, min_channels=1, align=4).sum()) == 4
     assert keep_mask(running, 0.6, min_channels=2, align=1).tolist() == [False, True, False, True] + [False] * 4
     assert int(keep_mask(torch.zeros(8), 1e-3, min_channels=1, align=1).sum()) == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "setting", "value"),
+    [
+        ("lasso", "scope", "global"), ("lasso", "allocation", "uniform"), ("pcs-input", "scope", "global"),
+        ("pcs-input", "allocation", "uniform"), ("pcs-input", "price", "madds"),
+    ],
+)  # fmt: skip
+def test_settings_without_effect_are_refused(method: str, setting: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=rf"\.{setting} must be one of"):
+        method_class(method).Config.from_dict({setting: value})
+    recipe = load_recipe("digits", [f"shrink.{setting}={value}"])
+    assert with_method(recipe, method).shrink is not None  # it does not take over what it would refuse
 
 
 def test_truncation_zeroes_the_lowest_entries_of_each_input() -> None:

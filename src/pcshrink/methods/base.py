@@ -44,7 +44,8 @@ class Method(Generic[C]):
         starts_from: What the source of the method starts from.
         budget_by: How a budget is set; "none; " and the knob there is instead, where it cannot be.
         without_widths: Why the groups have no widths to aim at, and what to set instead; empty where they have.
-        needs: What the method has beyond the common recipe: "teacher", "two stages", "pretrained weights".
+        needs: What the method has beyond the common recipe: "teacher", "two stages", "pretrained weights";
+            or what only its source has: "... in the source (off here)".
         reference: Where the method was published.
         watches: In the shrinking phase the method only looks: nothing is trained.
         pushing: Share of a short training of a pretrained network that the phase needs; 0 where one epoch is enough.

@@ -58,7 +58,11 @@ class ScratchConfig(RandomConfig):
 
 
 class Scratch(Random):
-    """The asked widths with fresh weights, trained for the same epochs. A control."""
+    """The asked widths with fresh weights, trained for the same epochs. A control.
+
+    Fresh weights are what torch draws for each layer (``reset_parameters``), not what the network's own code draws when
+    it is built. That matters little where a BatchNorm follows, since it takes the scale away.
+    """
 
     Config: ClassVar[type[MethodConfig]] = ScratchConfig
     restarts: ClassVar[bool] = True

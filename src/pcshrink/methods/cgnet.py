@@ -28,7 +28,8 @@ class CGNetConfig(MethodConfig):
 
     Attributes:
         parts: How many parts the input channels are split into; one of them is always read.
-        threshold: What the thresholds are pulled to; the higher, the less is computed. With a budget it is found.
+        threshold: What the thresholds are pulled to; the higher, the less is computed. Under a budget it is
+            only where the search starts: a shift of all thresholds is found.
         pull: How strongly.
         init: Where they start.
         alpha: Slope of the sigmoid that stands for the step in the backward pass.

@@ -84,10 +84,13 @@ class DGCGate(Recording[Tensor], InnerGate, kind="dgc"):
             self.record(salience)
         factor = salience * highest(salience, self.kept)
         self.tell((factor != 0).double())
-        read = (x[:, None] * factor.to(x.dtype)[..., None, None]).flatten(1, 2)
-        kernel = conv.weight.unflatten(0, (-1, self.heads)).transpose(0, 1).flatten(0, 1)
-        by_head = F.conv2d(read, kernel, None, conv.stride, conv.padding, conv.dilation, self.heads)
-        out: Tensor = by_head.unflatten(1, (self.heads, -1)).transpose(1, 2).flatten(1, 2)
+        factor = factor.to(x.dtype)[..., None, None]
+        # Plain convolutions one by one: on a CPU one in groups takes up to three times as long.
+        by_head = [
+            F.conv2d(x * factor[:, i], conv.weight[i :: self.heads], None, conv.stride, conv.padding, conv.dilation)
+            for i in range(self.heads)
+        ]
+        out = torch.stack(by_head, dim=2).flatten(1, 2)
         return out if conv.bias is None else out + conv.bias[:, None, None]
 
 

@@ -13,9 +13,10 @@ from torch.nn.utils.rnn import pad_sequence
 from pcshrink.config import MethodConfig, is_number
 from pcshrink.errors import ConfigError
 from pcshrink.methods.base import Method, Step, Target
+from pcshrink.methods.choosing import still
 from pcshrink.methods.filters import Filters, Rows, norm_scale
 from pcshrink.methods.keep_ratio import chances, project, ratio_gradient, shares
-from pcshrink.methods.landing import wanted
+from pcshrink.methods.landing import CLOSE_FROM, wanted
 from pcshrink.methods.processes import mean_over_processes
 from pcshrink.methods.select import lowest
 from pcshrink.surgery.gate import Gate
@@ -79,12 +80,13 @@ class Allocation(Method[DSAConfig]):
     the cost on what the network may cost by now, which falls evenly to the budget until three quarters of the phase
     and then stays; the length of that projection is what the source has a dual variable for. Gradients are averaged
     over some steps and divided by their mean size, so that ``reach`` means the same for any network and phase. In the
-    end the likeliest channels stay; the source draws them.
+    end the likeliest channels stay; the source draws them. They are fixed when 85 % of the phase are over: the task may
+    have carried the ratios below the budget, and what the budget lets back in then has some steps to adapt.
 
     Attributes:
         theta: The keep ratios before the sigmoid, in the order of the groups.
         target: What the cost falls to.
-        landed: The widths are fixed.
+        landed: The channels that go (group name -> flags), once that is settled; None before.
     """
 
     Config: ClassVar[type[MethodConfig]] = DSAConfig
@@ -102,7 +104,7 @@ class Allocation(Method[DSAConfig]):
         super().__init__(config)
         self.theta = torch.zeros(0, dtype=torch.float64)
         self.target: Target | None = None
-        self.landed = False
+        self.landed: dict[str, Tensor] | None = None
         self._gradient, self._size = self.theta, 0.0
         self._unit_of: dict[str, Tensor] = {}
         self._score_of: list[tuple[Rows, Tensor]] = []
@@ -154,7 +156,7 @@ class Allocation(Method[DSAConfig]):
     @property
     def sharpness(self) -> float:
         """beta_2 by now."""
-        return float(self.config.sharpness**self.progress)
+        return float(self.config.sharpness ** min(self.progress / CLOSE_FROM, 1.0))
 
     def kept(self, theta: Tensor) -> dict[str, float]:
         """How many channels the groups keep in the mean, never too few."""
@@ -180,7 +182,7 @@ class Allocation(Method[DSAConfig]):
         """
         super().after_step(pushing=pushing)
         gradient = self._take_gradient()
-        if not pushing or self.landed:
+        if not pushing or self.landed is not None:
             return
         if self.target is None:
             message = "method dsa shares out what a budget leaves, and there is none; call method.set_target() first"
@@ -188,7 +190,7 @@ class Allocation(Method[DSAConfig]):
         if gradient is not None:
             self._train(gradient)
         self._project(self.target)
-        if self.steps < self.config.total_steps:
+        if self.progress < CLOSE_FROM:
             self._draw()
         else:
             self._land(self.target)
@@ -243,23 +245,27 @@ class Allocation(Method[DSAConfig]):
         self.let_pass({name: ~flags for name, flags in self.asleep().items()})
 
     def _land(self, target: Target) -> None:
-        """Fix the widths that the ratios stand for."""
-        self.landed = True
+        """Fix the widths that the ratios stand for, and the channels."""
         theta = self.theta
         self.aim(target.widest(lambda share: self.kept(theta + (2 * share - 1) * FAR)))
+        self.landed = {name: flags.cpu() for name, flags in super().selected().items()}
         for gate in self.drawn_gates.values():
             gate.drawn = None
         self.let_pass(self.keep())
 
     def after_epoch(self, progress: float) -> None:
         """Land at the end of the phase at the latest, however many steps were skipped."""
-        if progress >= 1 and not self.landed and self.target is not None:
+        if progress >= 1 and self.landed is None and self.target is not None:
             self._land(self.target)
+
+    def selected(self) -> dict[str, Tensor]:
+        """What is settled, or the unlikeliest channels of each group."""
+        return super().selected() if self.landed is None else self.landed
 
     def asleep(self) -> dict[str, Tensor]:
         """The unlikeliest channels of each group, as many as its ratio leaves out by now."""
-        if self.landed:
-            return self.selected()
+        if self.landed is not None:
+            return self.landed
         kept, scores = self.kept(self.theta), self.scores()
         return {g.name: lowest(scores[g.name], g.channels - round(kept[g.name])) for g in self.groups}
 
@@ -272,12 +278,15 @@ class Allocation(Method[DSAConfig]):
         """Ratios, the mean gradient, and what was drawn."""
         drawn = {name: gate.drawn.tolist() for name, gate in self.drawn_gates.items() if gate.drawn is not None}
         trained = {"theta": self.theta.tolist(), "gradient": self._gradient.tolist(), "size": self._size}
-        return super().state_dict() | trained | {"drawn": drawn, "landed": self.landed}
+        landed = None if self.landed is None else {name: flags.tolist() for name, flags in self.landed.items()}
+        return super().state_dict() | trained | {"drawn": drawn, "landed": landed}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where ``state_dict`` was taken."""
         super().load_state_dict(state)
-        self.landed, self._size = bool(state["landed"]), float(state["size"])
+        self._size = float(state["size"])
+        if state["landed"] is not None:
+            self.landed = {g.name: still(state["landed"].get(g.name, []), g.channels) for g in self.groups}
         self.theta, self._gradient = (torch.tensor(state[key], dtype=torch.float64) for key in ("theta", "gradient"))
         for name, gate in self.drawn_gates.items():
             if name in state["drawn"]:

@@ -247,5 +247,7 @@ class Density(Knob[C]):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where ``state_dict`` was taken."""
-        self.aimed = {str(name): float(share) for name, share in state["aimed"].items()}
         super().load_state_dict(state)
+        # Last, since aim() has set the rounded shares of the groups' widths.
+        self.aimed = {str(name): float(share) for name, share in state["aimed"].items()}
+        self.follow()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ class FPGMConfig(SFPConfig):
     """Settings of pruning by the geometric median; ``ratio`` is the source's pruning rate.
 
     Attributes:
+        shifts: As in soft filter pruning, for ``hold: false``; a choice that holds takes its shifts along at once.
         hold: Choose once, when the phase begins, and train on without the chosen filters, as the source's code does;
             False lets them grow back as in soft filter pruning.
         mix: Share of what goes that is chosen by the smallest norm before distances are taken among the rest. 0 is the
@@ -26,6 +27,7 @@ class FPGMConfig(SFPConfig):
 
     method: ClassVar[str] = "fpgm"
 
+    shifts: Literal["zero", "keep"] = "zero"
     hold: bool = True
     mix: float = 0.0
 
@@ -33,6 +35,8 @@ class FPGMConfig(SFPConfig):
         """Check every field once."""
         super().__post_init__()
         self.check(type(self.hold) is bool, "hold", self.hold, "true or false")
+        fine = self.shifts == "zero" or not self.hold
+        self.check(fine, "shifts", self.shifts, '"zero" unless hold is false, since what is held is closed at once')
         fine = is_number(self.mix) and 0 <= self.mix <= 1
         self.check(fine, "mix", self.mix, "a number from 0 to 1")
 
@@ -75,6 +79,10 @@ class GeometricMedian(SoftPruning):
         scores = matrix.new_full((len(matrix),), float("inf"))
         scores[~small] = distances(matrix[~small])
         return small | lowest(scores, k - int(small.sum()))
+
+    def largest(self, norms: Tensor, chosen: Tensor) -> Tensor:
+        """As large as they were: filters are chosen by distance, so that what is kept need not be larger."""
+        return norms
 
     def after_epoch(self, progress: float) -> None:
         """Set what is chosen by now to zero, unless the choice holds."""

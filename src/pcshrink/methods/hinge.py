@@ -59,7 +59,7 @@ class Hinge(Proximal[HingeConfig]):
     unit: ClassVar[str] = "rank of a convolution"
     starts_from: ClassVar[str] = "dense weights"
     budget_by: ClassVar[str] = "proximal steps steered to it, then one threshold on the norms"
-    needs: ClassVar[tuple[str, ...]] = ("two stages", "pretrained weights")
+    needs: ClassVar[tuple[str, ...]] = ("two stages", "pretrained weights", "teacher in the source (off here)")
     reference: ClassVar[str] = (
         "Li et al., Group Sparsity: The Hinge Between Filter Pruning and Decomposition for Network Compression, 2020"
     )

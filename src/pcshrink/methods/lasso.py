@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -17,9 +17,17 @@ from pcshrink.methods.pcs.method import PCS
 
 @dataclass(frozen=True, kw_only=True)
 class LassoConfig(ShrinkConfig):
-    """Settings of the lasso; ``ratio`` has no effect, since all channels are pushed."""
+    """Settings of the lasso; ``ratio`` has no effect, since all channels are pushed.
+
+    Attributes:
+        scope: Nothing is ranked, so there is nothing to choose.
+        allocation: There is no budget, so there is nothing to choose.
+    """
 
     method: ClassVar[str] = "lasso"
+
+    scope: Literal["group"] = "group"
+    allocation: Literal["learned"] = "learned"
 
 
 class Lasso(PCS):

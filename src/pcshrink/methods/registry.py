@@ -18,6 +18,7 @@ BUILT_IN: dict[str, str] = {
     "pcs": "pcs.method:PCS",
     "pcs-input": "pcs.by_input:ByInput",
     "truncation": "truncation:Truncation",
+    "truncation-input": "truncation:TruncationByInput",
     "lasso": "lasso:Lasso",
     "random": "baselines:Random",
     "scratch": "baselines:Scratch",

@@ -39,9 +39,10 @@ class SoftPruning(Choosing[SFPConfig]):
     nothing is indexed at run time (the source chooses in each layer and keeps the stream). Nothing is zeroed before
     the first epoch, since a filter that is zero from its initialisation on never comes back. k is rounded, not
     truncated, and with a budget it is the number that meets it. By default shifts go to zero with their filters: what
-    a norm emits for a zero filter would be lost in the cut anyhow. A filter that grows back becomes no larger than it
-    was: behind a norm the gradient of a zero filter is multiplied by 1 / sqrt(eps), so that it would come back ten
-    times as large as the others, which would then be zeroed one after the other.
+    a norm emits for a zero filter would be lost in the cut anyhow. A filter that grows back becomes no larger than the
+    smallest that was kept beside it: behind a norm the gradient of a zero filter is multiplied by 1 / sqrt(eps), so
+    that it would come back ten times as large as the others, which would then be zeroed one after the other. So it
+    takes the place of another only where that one has shrunk since. The optimizer's momentum of a zeroed filter stays.
 
     Attributes:
         limits: For each group the norms that filters on their way back may have (writers, channels); 0: any.
@@ -82,11 +83,15 @@ class SoftPruning(Choosing[SFPConfig]):
         """Set the smallest filters to zero."""
         for name, chosen in self.choose().items():
             filters = self.filters[name]
-            self.limits[name] = torch.where(chosen, filters.norms(), 0.0)
+            self.limits[name] = torch.where(chosen, self.largest(filters.norms(), chosen), 0.0)
             filters.zero_(chosen, shifts=self.config.shifts == "zero")
 
+    def largest(self, norms: Tensor, chosen: Tensor) -> Tensor:
+        """How large filters of each writer may grow back (W, C): as the smallest that is not among the chosen (C,)."""
+        return norms.masked_fill(chosen, float("inf")).amin(dim=1, keepdim=True).expand_as(norms)
+
     def after_step(self, *, pushing: bool = True) -> None:
-        """Let filters grow back to their former size, but no further."""
+        """Let filters grow back to the size of the smallest that was kept, but no further."""
         super().after_step(pushing=pushing)
         if pushing:
             for name, largest in self.limits.items():

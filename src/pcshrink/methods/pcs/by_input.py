@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -15,9 +15,19 @@ from pcshrink.methods.pcs.method import PCS
 
 @dataclass(frozen=True, kw_only=True)
 class ByInputConfig(ShrinkConfig):
-    """Settings of the input-dependent policy."""
+    """Settings of the input-dependent policy.
+
+    Attributes:
+        scope: Each sample's saliences are ranked in each group; there is nothing to choose.
+        allocation: There is no budget, so there is nothing to choose.
+        price: Every channel is pushed alike; there is nothing to choose.
+    """
 
     method: ClassVar[str] = "pcs-input"
+
+    scope: Literal["group"] = "group"
+    allocation: Literal["learned"] = "learned"
+    price: Literal["none"] = "none"
 
 
 class ByInput(PCS):

@@ -31,7 +31,7 @@ FINE = {
     "runtime/onnx_layout.py": {"HardSigmoid"},  # an operation of ONNX, by whatever a file has it
     "surgery/gate.py": {"salience"},  # the one kind of gate that files of the first schema know
     "sweep": {"generator", "running", "alpha", "reduction"},  # the paper's tables are named after its settings
-    "train": {"lam", "alpha", "salience"},  # a history's figure, mixup's, and what histories call scores
+    "train": {"alpha", "salience"},  # mixup's, and what histories call scores
     "report": {"salience"},  # as histories have it
     # Other methods have settings, layers and saliences of their own, and the registry lists kinds of gates.
     "methods/cgnet.py": {"alpha", "threshold"},

@@ -59,16 +59,12 @@ def save(
 
     Raises:
         CheckpointError: The folder or a tensor cannot be written.
-        ConfigError: The builder does not make this model, an argument is not plain data, or the model does not take the
-            images of the preprocessing.
+        ConfigError: The builder does not make this model, an argument is not plain data, or the images do not fit.
         PlanMismatchError: The plan belongs to another model.
         VerificationError: The model holds numbers that are not finite.
     """
     base, folder, plan = unwrap(model), folder_at(dir), None if plan is None else require_plan(plan)
     check_finite(base)
-    shape = _shape(input_shape, preprocessing)
-    if preprocessing is not None:
-        check_images(base, preprocessing)
     tensors, tied = take_apart(base)
     shapes = {name: tuple(t.shape) for name, t in tensors.items()}
     shapes |= {alias: shapes[name] for alias, name in tied.items()}
@@ -78,7 +74,7 @@ def save(
         builder=full_name(builder),
         builder_args=plain_arguments(builder, builder_args or {}),
         model_class=f"{type(base).__module__}.{type(base).__qualname__}",
-        input_shape=shape,
+        input_shape=_shape(base, input_shape, preprocessing),
         preprocessing=preprocessing,
         metrics=_plain(metrics or {}, "metrics"),
         versions=versions(),
@@ -93,10 +89,15 @@ def save(
     return _commit(folder, artifact, tensors)
 
 
-def _shape(given: Sequence[int] | None, preprocessing: Preprocessing | None) -> tuple[int, ...] | None:
+def _shape(
+    model: nn.Module, given: Sequence[int] | None, preprocessing: Preprocessing | None
+) -> tuple[int, ...] | None:
+    """What the network is fed, as it is given or as the preprocessing says; all three must belong together."""
     if preprocessing is not None and not isinstance(preprocessing, Preprocessing):
         message = f"preprocessing must be a pcshrink.data.Preprocessing, got {type(preprocessing).__name__}"
         raise ConfigError(message)
+    if preprocessing is not None:
+        check_images(model, preprocessing)
     if given is None:
         return preprocessing.input_size if preprocessing is not None else None
     if not isinstance(given, Sequence) or not all(type(n) is int and n > 0 for n in given):

@@ -19,7 +19,7 @@ from pcshrink.train.observe import network_facts
 
 @dataclass(frozen=True, kw_only=True)
 class LayerRow:
-    """A convolution or linear layer before and after the cut."""
+    """A convolution or linear layer before and after the cut; where nothing is cut, ``after`` is for the mean input."""
 
     name: str
     madds_before: int
@@ -56,14 +56,16 @@ def _rebuild(run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
 def layer_rows(run: Run) -> list[LayerRow]:
     """Every layer of the dense network, and what the plan leaves of it.
 
-    A layer's multiply-adds go with the size of its weight, so the plan alone says what is left.
+    A layer's multiply-adds go with the size of its weight, so the plan alone says what is left. Where gates choose for
+    each input there is no plan, and what ran was measured.
     """
+    shares = run.dynamic.shares if run.dynamic is not None else {}
     plan = run.saved.plan if run.saved is not None else None
     rows = []
     for layer in (run.network or {}).get("layers", []):
         weight = f"{layer['name']}.weight"
         kept = plan.tensors.get(weight, {}) if plan is not None else {}
-        left, out = 1.0, 1.0
+        left, out = shares.get(layer["name"], 1.0), 1.0
         for axis, indices in kept.items():
             share = len(indices) / plan.shapes[weight][axis] if plan is not None else 1.0
             left *= share

@@ -11,7 +11,7 @@ from pcshrink.report.parts import Data, Figure, Table
 from pcshrink.report.references import Reference, references_for
 from pcshrink.report.runs import Run
 
-Point = tuple[str, str, float, float]  # run, "dense" or "compact", madds, error
+Point = tuple[str, str, float, float]  # run, "dense", "compact" or "mean input", madds, error
 
 
 def references(runs: Sequence[Run]) -> list[Reference]:
@@ -28,7 +28,8 @@ def points(runs: Sequence[Run], key: str) -> list[Point]:
     drawn: list[Point] = []
     for run in runs:
         plain = run.method == "dense"
-        shown = {"dense": run.dense | run.compact} if plain else {"dense": run.dense, "compact": run.compact}
+        after = "compact" if run.cuts else "mean input"
+        shown = {"dense": run.dense | run.compact} if plain else {"dense": run.dense, after: run.compact}
         for kind, costs in shown.items():
             if costs.get(key) and costs.get("error") is not None:
                 drawn.append((run.name, kind, float(costs[key]), float(costs["error"])))

@@ -24,7 +24,8 @@ def verdict(runs: Sequence[Run]) -> Section:
         if run.result:
             section.text.append(_sentence(run, alone=len(runs) == 1))
             heading = run.name if len(runs) > 1 else ""
-            section.tables.append(Table(heading=heading, columns=("", "dense>", "compact>", "left>"), rows=_rows(run)))
+            after = "compact>" if run.cuts else "mean input>"
+            section.tables.append(Table(heading=heading, columns=("", "dense>", after, "left>"), rows=_rows(run)))
         else:
             section.missing.append(_progress(run))
     if any(run.images for run in runs):
@@ -114,14 +115,19 @@ def proof(runs: Sequence[Run]) -> Section:
         section.tables.append(Table(columns=("when the channels were cut", *called), rows=rows))
     for run in runs:
         if not cuts[run.name]:
-            reason = "nothing was cut in this run" if run.method == "dense" else "nothing is cut yet"
-            section.missing.append(f"{run.name}: {reason}, so there is nothing to prove.")
-        elif run.whole and not run.result.get("dynamic"):
+            section.missing.append(f"{run.name}: {_why_uncut(run)}, so there is nothing to prove.")
+        elif run.whole:
             section.missing.append(f"{run.name}: no channel reached zero, so none was cut.")
         budget = run.result.get("budget")
         if budget:
             section.text.append(_budget(run, BudgetOutcome.from_dict(budget), alone=len(runs) == 1))
     return section
+
+
+def _why_uncut(run: Run) -> str:
+    if not run.cuts:
+        return "its gates choose for each input and nothing is cut"
+    return "nothing was cut in this run" if run.method == "dense" else "nothing is cut yet"
 
 
 def _recorded_cut(run: Run) -> dict[str, Any] | None:

@@ -1,0 +1,73 @@
+"""The report says of each kind of method what is true for it: gates that choose for each input cut nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pcshrink.report.compare import open_runs
+from pcshrink.report.network import layer_rows
+from pcshrink.report.page import sections
+from pcshrink.report.parts import Figure, Section
+from pcshrink.train.outcome import Dynamic
+from testing.made_runs import made_run
+
+
+def with_method(folder: Path, method: str, **settings: Any) -> Path:
+    """A made run as if by another method."""
+    recipe = yaml.safe_load((folder / "recipe.yaml").read_text())
+    recipe["shrink"] |= {"method": method} | settings
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    return folder
+
+
+def dynamic_run(folder: Path) -> Path:
+    """A made run of a method whose gates choose for each input: all but half of conv1 runs."""
+    made_run(folder)
+    shutil.rmtree(folder / "model")
+    result = json.loads((folder / "result.json").read_text())
+    dense = result["dense"]
+    measured = Dynamic(
+        convention="layers", images=360, madds=0.9 * dense["madds"], madds_std=1.0, madds_least=1.0, madds_most=2.0,
+        dense_madds=dense["madds"], gate_madds=10, params=dense["params"] + 10, mem_access=dense["mem_access"],
+        shares={"conv1": 0.5},
+    )  # fmt: skip
+    costs = {"params": measured.params, "madds": round(measured.madds), "mem_access": measured.mem_access}
+    result |= {"cut": None, "widths": {}, "dynamic": measured.to_dict(), "compact": result["compact"] | costs}
+    (folder / "result.json").write_text(json.dumps(result))
+    return with_method(folder, "fbs")
+
+
+def parts(*folders: Path) -> tuple[dict[str, Section], dict[str, Figure]]:
+    found = sections(open_runs(folders))
+    return {part.key: part for part in found}, {figure.key: figure for part in found for figure in part.figures}
+
+
+@pytest.mark.unit
+def test_a_method_that_chooses_for_each_input_cuts_nothing(tmp_path: Path) -> None:
+    folder = dynamic_run(tmp_path / "dynamic")
+    (run,) = open_runs([folder])
+    left = {row.name: row.madds_after / row.madds_before for row in layer_rows(run)}
+    assert left.pop("conv1") == 0.5
+    assert set(left.values()) == {1.0}
+    said, figures = parts(folder)
+    assert not {"group-widths", "width-ratio", "width-over-time"} & set(figures)
+    assert "mean over the evaluation images" in figures["layer-madds"].caption
+    assert not any(">cut<" in svg for figure in figures.values() for _, svg in figure.charts)
+    assert "nothing is cut, so there is nothing to prove" in said["proof"].missing[0]
+    assert "dynamic has no widths" in said["widths"].missing[0]
+    assert "mean input>" in said["verdict"].tables[0].columns
+    assert "90.0 % of the multiply-adds are left" in said["verdict"].text[0]
+
+
+@pytest.mark.unit
+def test_beside_one_that_cuts_only_that_one_has_widths(tmp_path: Path) -> None:
+    _, figures = parts(made_run(tmp_path / "cut"), dynamic_run(tmp_path / "dynamic"))
+    assert [name for name, _ in figures["group-widths"].charts] == ["cut"]
+    assert "dynamic" not in figures["width-ratio"].charts[0][1]
+    assert "dynamic" in figures["layer-madds"].charts[0][1]

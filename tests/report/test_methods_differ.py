@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
@@ -14,6 +16,8 @@ from pcshrink.report.compare import open_runs
 from pcshrink.report.network import layer_rows
 from pcshrink.report.page import sections
 from pcshrink.report.parts import Figure, Section
+from pcshrink.report.salience import CASES, traces
+from pcshrink.train.history import History
 from pcshrink.train.outcome import Dynamic
 from testing.made_runs import made_run
 
@@ -71,3 +75,23 @@ def test_beside_one_that_cuts_only_that_one_has_widths(tmp_path: Path) -> None:
     assert [name for name, _ in figures["group-widths"].charts] == ["cut"]
     assert "dynamic" not in figures["width-ratio"].charts[0][1]
     assert "dynamic" in figures["layer-madds"].charts[0][1]
+
+
+@pytest.mark.unit
+def test_only_saliences_are_drawn_as_such(tmp_path: Path) -> None:
+    said, figures = parts(made_run(tmp_path / "pcs"), with_method(made_run(tmp_path / "norms"), "sfp"))
+    assert [heading.partition(":")[0] for heading, _ in figures["salience"].charts] == ["pcs"] * 4
+    assert all(">running salience<" in svg for _, svg in figures["salience"].charts)
+    said, figures = parts(tmp_path / "norms")
+    assert "salience" not in figures
+    assert "width-over-time" in figures
+    assert "norms has no traces of single channels" in said["salience"].missing[0]
+
+
+@pytest.mark.unit
+def test_what_did_not_die_did_not_shrink_whatever_was_selected(tmp_path: Path) -> None:
+    history = History.open(made_run(tmp_path / "made"))
+    gentle = {name: replace(trace, salience=np.maximum(trace.salience, 0.3)) for name, trace in history.groups.items()}
+    found = traces(replace(history, groups=gentle), threshold=0.001)
+    assert found is not None
+    assert {CASES[kind] for kind in found.case} == {"no shrinking", "shrinking to no shrinking"}

@@ -42,7 +42,7 @@ def sections(runs: Sequence[Run]) -> list[Section]:
         _drawn("training", "Training", [training(runs), step_loss(runs)], [NO_STEPS]),
         _drawn(
             "salience", "Scores over time", [width_over_time(runs), salience_figure(runs)],
-            _no_widths(runs) or [NO_SCORES],
+            _no_traces(runs) or [NO_SCORES],
         ),
         times(runs),
         stays(runs),
@@ -62,6 +62,15 @@ def _no_widths(runs: Sequence[Run]) -> list[str]:
         for run in runs
         if not run.cuts
     ]
+
+
+def _no_traces(runs: Sequence[Run]) -> list[str]:
+    scored = [
+        f"{run.name} has no traces of single channels: the scores of method {run.method} do not fall to zero."
+        for run in runs
+        if run.cuts and run.method_class is not None and not run.score_name
+    ]
+    return _no_widths(runs) + scored
 
 
 def render(runs: Sequence[Run], *, refresh: int = 0) -> str:

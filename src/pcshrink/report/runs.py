@@ -13,6 +13,7 @@ from pcshrink.artifact import read
 from pcshrink.artifact.record import Artifact
 from pcshrink.errors import CheckpointError, ConfigError
 from pcshrink.methods.base import Method
+from pcshrink.methods.pcs.config import ShrinkConfig
 from pcshrink.methods.registry import method_class
 from pcshrink.train.epoch_row import EpochRow
 from pcshrink.train.history import History
@@ -99,6 +100,16 @@ class Run:
     def method(self) -> str:
         """The name of its method, or ``dense``."""
         return str((self.recipe.get("shrink") or {"method": "dense"}).get("method", "shrink"))
+
+    @property
+    def score_name(self) -> str:
+        """What the traces of single channels are called; empty where the method has none to draw."""
+        return self.method_class.score_name if self.method_class is not None else ""
+
+    @property
+    def threshold(self) -> float:
+        """The score at or below which a channel is dead, for methods that have such a setting."""
+        return float((self.recipe.get("shrink") or {}).get("threshold", ShrinkConfig.threshold))
 
     @property
     def images(self) -> int | None:

@@ -101,7 +101,7 @@ def _latency(costs: dict[str, object]) -> str:
 def proof(runs: Sequence[Run]) -> Section:
     """The error of the gated, masked and compact network when the channels were cut, and the budget."""
     section = Section(key="proof", title="Proof")
-    cuts = {run.name: run.result.get("cut") or _recorded_cut(run) for run in runs}
+    cuts = {run.name: (run.result.get("cut") or _recorded_cut(run)) if run.cuts else None for run in runs}
     images = {run.name: run.images for run in runs}
     if any(cuts.values()):
         section.text.append(

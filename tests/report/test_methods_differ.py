@@ -13,13 +13,15 @@ import pytest
 import yaml
 
 from pcshrink.report.compare import open_runs
-from pcshrink.report.network import layer_rows
+from pcshrink.report.network import group_shares, layer_rows
 from pcshrink.report.page import sections
 from pcshrink.report.parts import Figure, Section
 from pcshrink.report.salience import CASES, traces
 from pcshrink.train.history import History
 from pcshrink.train.outcome import Dynamic
+from pcshrink.train.run import train
 from testing.made_runs import made_run
+from testing.training import tiny
 
 
 def with_method(folder: Path, method: str, **settings: Any) -> Path:
@@ -95,3 +97,16 @@ def test_what_did_not_die_did_not_shrink_whatever_was_selected(tmp_path: Path) -
     found = traces(replace(history, groups=gentle), threshold=0.001)
     assert found is not None
     assert {CASES[kind] for kind in found.case} == {"no shrinking", "shrinking to no shrinking"}
+
+
+@pytest.mark.train
+def test_layers_that_a_method_splits_are_counted_with_their_parts(tmp_path: Path) -> None:
+    short: dict[str, Any] = {"epochs": {"shrink": 2, "settle": 1}, "output": {"latency": False}, "distill": None}
+    train(tiny(shrink={"method": "hinge", "budget": {"madds": 0.6}}, **short), tmp_path / "split", quiet=True)
+    (run,) = open_runs([tmp_path / "split"])
+    rows = layer_rows(run)
+    assert sum(row.madds_before for row in rows) == run.dense["madds"]
+    assert sum(row.madds_after for row in rows) == pytest.approx(run.compact["madds"])
+    shares = group_shares(run)
+    assert all(0 < after <= before for before, after in shares.values())
+    assert any(after < before for before, after in shares.values())

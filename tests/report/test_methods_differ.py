@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from pcshrink.report.compare import open_runs
+from pcshrink.report.info import describe_folder
 from pcshrink.report.network import group_shares, layer_rows
 from pcshrink.report.page import sections
 from pcshrink.report.parts import Figure, Section
@@ -110,3 +111,17 @@ def test_layers_that_a_method_splits_are_counted_with_their_parts(tmp_path: Path
     shares = group_shares(run)
     assert all(0 < after <= before for before, after in shares.values())
     assert any(after < before for before, after in shares.values())
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(("low", "word"), [(0.5, "not shown to be met"), (0.64, "missed")])
+def test_the_verdict_and_info_say_what_is_not_known_of_a_latency(low: float, word: str, tmp_path: Path) -> None:
+    folder = made_run(tmp_path / "timed")
+    budget = {"metric": "latency", "runtime": "eager", "limit": 0.6, "note": "", "share": 0.66}
+    budget |= {"reached": 0.66, "low": low, "high": 0.7}
+    result = json.loads((folder / "result.json").read_text())
+    place = {"folder": str(folder), "model_dir": str(folder / "model")}
+    (folder / "result.json").write_text(json.dumps(result | place | {"budget": budget}))
+    said, _ = parts(folder)
+    assert f"measured 0.660 ({low:.3f} to 0.700): {word}." in said["proof"].text[-1]
+    assert word in describe_folder(folder)["run"]["budget"].lower()

@@ -157,11 +157,12 @@ def _agree(cut: dict[str, Any], images: int | None) -> str:
 
 def _budget(run: Run, budget: BudgetOutcome, *, alone: bool) -> str:
     start = "The budget" if alone else f"{run.name}: the budget"
+    doubt = f": {budget.doubt.lower()}" if budget.doubt else ""
     if budget.timed:
-        missed = ": missed" if budget.missed else ""
         latency = f"the dense latency ({budget.runtime})"
-        return f"{start} was {budget.limit:g} of {latency}; measured {budget.reached:.3f}{missed}."
+        spread = "" if budget.low is None else f" ({budget.low:.3f} to {budget.high:.3f})"
+        return f"{start} was {budget.limit:g} of {latency}; measured {budget.reached:.3f}{spread}{doubt}."
     return (
         f"{start} was {budget.limit:,.0f} {NAMES.get(budget.metric, budget.metric)} ({budget.convention} convention); "
-        f"reached {budget.reached:,} ({percent(budget.reached / budget.limit)} of it)."
+        f"reached {budget.reached:,} ({percent(budget.reached / budget.limit)} of it){doubt}."
     )

@@ -151,7 +151,7 @@ def test_layers_and_groups_add_up_to_the_saved_network(run: Path) -> None:
 @pytest.mark.unit
 def test_the_four_cases_are_told_apart(run: Path) -> None:
     history = History.open(run)
-    found = traces(history)
+    found = traces(history, threshold=0.001)
     assert found is not None
     case = {name: CASES[kind] for name, kind in zip(found.names, found.case, strict=True)}
     assert case["conv1", 0] == "shrinking to no shrinking"
@@ -225,6 +225,7 @@ def test_a_kept_run_of_the_zoo() -> None:
     assert runs[0].dense["madds"] == 40_813_184
     labels = next(label for label in page.pictures if label and label.startswith("Error against multiply-adds"))
     assert "published ManiDP: 8.0 % at 19 M" in labels
+    assert "about 18.8 M by its own paper" in page.words  # a slip of the printed table is not told as a fact
 
 
 @pytest.mark.unit

@@ -15,12 +15,12 @@ import yaml
 from pcshrink.cli.main import main
 from pcshrink.errors import ConfigError
 from pcshrink.measure import widths
-from pcshrink.methods.registry import method_names
+from pcshrink.methods.registry import method_class, method_names
 from pcshrink.models import create
-from pcshrink.sweep.ablate import ablate, asked_for
+from pcshrink.sweep.ablate import ablate, asked_for, recipe_of
 from pcshrink.sweep.ablations import NAMED
 from pcshrink.sweep.choice import all_choices, read_choice
-from pcshrink.sweep.compare import compare
+from pcshrink.sweep.compare import compare, trained_epochs
 from pcshrink.sweep.folder import open_sweep
 from pcshrink.sweep.paper import BASELINE, PAPER
 from pcshrink.sweep.runs import Run, plain
@@ -50,6 +50,12 @@ def test_a_method_without_a_budget_gets_none_and_a_dynamic_one_keeps_its_gates()
     assert shrink_of(with_method(recipe, "lasso"))["budget"] is None
     section = shrink_of(with_method(recipe, "pcs-input"))
     assert (section["budget"], section["gates"], section["compact_every"]) == (None, "keep", 0)
+
+
+def test_epochs_in_which_nothing_is_trained_do_not_count() -> None:
+    recipe = tiny(epochs={"dense": 1, "warmup": 1, "shrink": 2, "settle": 3}, distill=None)
+    assert trained_epochs(recipe, method_class("pcs")) == 6
+    assert trained_epochs(recipe, method_class("surgeon")) == 4
 
 
 @pytest.mark.parametrize("name", method_names())
@@ -156,11 +162,18 @@ def test_a_child_that_outlives_its_command_keeps_the_folder(tmp_path: Path) -> N
 def test_named_ablations_are_the_papers_tables(name: str) -> None:
     labels = [setting.label for setting in NAMED[name].settings]
     assert len(set(labels)) == len(labels)
-    recipes = [plain(with_overrides(tiny(), setting.changes)) for setting in NAMED[name].settings]
+    recipes = [plain(recipe_of(tiny(), setting)) for setting in NAMED[name].settings]
     assert len({json.dumps(recipe) for recipe in recipes}) == len(recipes)
     rows = PAPER[name][1]
-    assert name == "generator" or {row.setting for row in rows} & set(labels)
+    assert {row.setting for row in rows} <= set(labels)
     assert all(row.error < 40 and row.madds <= BASELINE.madds for row in rows)
+
+
+def test_without_a_generator_the_network_is_trained_as_long() -> None:
+    without, with_gates = (recipe_of(tiny(), setting) for setting in NAMED["generator"].settings)
+    assert without.shrink is None
+    assert without.epochs.dense == with_gates.epochs.total
+    assert shrink_of(with_gates)["gates"] == "keep"
 
 
 def test_the_papers_figures_are_those_printed() -> None:

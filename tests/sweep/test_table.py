@@ -45,6 +45,19 @@ def test_one_seed_has_no_spread_and_failed_ones_are_counted_with_their_reasons()
     assert dense_row([Outcome(None, None, "why")], tiny()) is None
 
 
+def test_a_missed_budget_is_said_and_is_no_failed_run() -> None:
+    budget = {"metric": "madds", "convention": "layers", "limit": 400.0, "share": 0.4}
+    outcomes = [finished(2.0) for _ in range(3)]
+    for outcome, reached in zip(outcomes, (400, 420, 440), strict=True):
+        assert outcome.result is not None
+        outcome.result["budget"] = budget | {"reached": reached}
+    row = measured(outcomes, tiny())
+    assert row["reason"] == "budget missed by up to 10.0 % in 2 of 3 runs"
+    assert Table("sample", {}, MEASURED, [row]).failed == 0
+    assert measured(outcomes[1:2], tiny())["reason"] == "budget missed by 5.0 %"
+    assert measured(outcomes[:1], tiny())["reason"] == ""
+
+
 def test_text_leaves_out_columns_without_values_and_all_forms_agree(tmp_path: Path) -> None:
     columns = (Column("method", "method", side="<"), *MEASURED, Column("reason", "why not", side="<"))
     rows = [{"method": "a"} | measured([finished(2.0)], tiny()), {"method": "b,c", "reason": 'it "can\'t"'}]

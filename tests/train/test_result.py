@@ -40,6 +40,14 @@ def test_a_missed_budget_is_called_so(budget: dict[str, Any] | None, missed: boo
     assert ("MISSED" in made.budget_line()) is missed
 
 
+def test_a_latency_that_may_be_too_long_is_not_called_met() -> None:
+    made = result(LATENCY | {"reached": 0.66, "low": 0.6, "high": 0.72})
+    assert not made.missed
+    assert made.budget_line().endswith("measured 0.660 (0.600 to 0.720); not shown to be met")
+    surely = result(LATENCY | {"reached": 0.62, "low": 0.59, "high": 0.65})
+    assert "not shown" not in surely.budget_line()
+
+
 @pytest.mark.parametrize(
     ("budget", "kept"),
     [

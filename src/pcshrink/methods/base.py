@@ -49,6 +49,8 @@ class Method(Generic[C]):
         reference: Where the method was published.
         watches: In the shrinking phase the method only looks: nothing is trained.
         pushing: Share of a short training of a pretrained network that the phase needs; 0 where one epoch is enough.
+        score_name: What ``scores`` are called, where they lie between 0 and 1 and a channel leaves by falling to 0, so
+            that their traces tell how it went; empty for others.
         variants: Settings, as ``key=value``, that make rows of their own in a comparison of all methods.
         gates: Module name -> gate.
         groups: The groups, in the order of the coupling.
@@ -72,6 +74,7 @@ class Method(Generic[C]):
     reference: ClassVar[str] = ""
     watches: ClassVar[bool] = False
     pushing: ClassVar[float] = 0.3
+    score_name: ClassVar[str] = ""
     variants: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, config: C) -> None:

@@ -23,6 +23,7 @@ from pcshrink.pretrained.prepare import Prepared
 from pcshrink.pretrained.request import RECIPE, Goal
 from pcshrink.runtime.registry import DEFAULT_RUNTIME
 from pcshrink.train.answers import kept_answers
+from pcshrink.train.outcome import NOT_SHOWN
 from pcshrink.train.recipe.read import dump_recipe, load_recipe
 from pcshrink.train.run import open_section, train
 
@@ -78,8 +79,12 @@ class Shrunk:
         """The budget, and whether it was met, in words."""
         where = f" in {DEFAULT_RUNTIME}" if goal.kind == "latency" else ""
         reached = {"latency": self.latency[0], "madds": self.madds, "params": self.params}[goal.kind]
-        missed = "; MISSED" if self.missed(goal) else ""
-        return f"budget: {goal.amount:.1%} of the dense network's {goal.kind}{where}, reached {reached:.1%}{missed}"
+        line = f"budget: {goal.amount:.1%} of the dense network's {goal.kind}{where}, reached {reached:.1%}"
+        if goal.kind == "latency":
+            line += f" ({self.latency[1]:.1%} to {self.latency[2]:.1%})"
+            if not self.missed(goal) and reached > (1 + LATENCY_TOLERANCE) * goal.amount:
+                line += f"; {NOT_SHOWN}"
+        return f"{line}; MISSED" if self.missed(goal) else line
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""

@@ -10,7 +10,7 @@ from pcshrink.report.bars import Bar, bars
 from pcshrink.report.compare import listing, percent
 from pcshrink.report.draw import colour
 from pcshrink.report.lanes import Channels, Layer, network_picture
-from pcshrink.report.network import layer_rows
+from pcshrink.report.network import part_rows
 from pcshrink.report.parts import Data, Figure, Section, Table
 from pcshrink.report.runs import Run
 
@@ -85,8 +85,8 @@ def _pictures(runs: Sequence[Run]) -> Figure | None:
         if facts is None or not facts.get("groups") or facts in seen:
             continue
         seen.append(facts)
-        left = {row.name: row.madds_after for row in layer_rows(run)}
-        layers = [Layer(name=r["name"], before=r["madds"], after=left[r["name"]]) for r in facts["layers"]]
+        parts = [part for layer in facts["layers"] for part in part_rows(run, layer)]
+        layers = [Layer(name=part.name, before=part.madds_before, after=part.madds_after) for part in parts]
         groups = [Channels(name=g["name"], writers=g["writers"], readers=g["readers"]) for g in facts["groups"]]
         charts.append((run.name, network_picture(layers, groups, facts["stays"])))
         rows += [

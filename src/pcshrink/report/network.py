@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -19,7 +20,7 @@ from pcshrink.train.observe import network_facts
 
 @dataclass(frozen=True, kw_only=True)
 class LayerRow:
-    """A convolution or linear layer before and after the cut."""
+    """A convolution or linear layer before and after the cut; where nothing is cut, ``after`` is for the mean input."""
 
     name: str
     madds_before: int
@@ -53,24 +54,34 @@ def _rebuild(run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
     return network_facts(shrinker.groups, shrinker.refused, layers), costs
 
 
-def layer_rows(run: Run) -> list[LayerRow]:
-    """Every layer of the dense network, and what the plan leaves of it.
+def part_rows(run: Run, layer: Mapping[str, Any]) -> list[LayerRow]:
+    """What stands in the place of a recorded layer, for most methods the layer itself, and what is left of it.
 
-    A layer's multiply-adds go with the size of its weight, so the plan alone says what is left.
+    A layer's multiply-adds go with the size of its weight, so the plan alone says what is left. Where gates choose for
+    each input there is no plan, and what ran was measured.
     """
     plan = run.saved.plan if run.saved is not None else None
+    ran = run.dynamic.shares.get(layer["name"], 1.0) if run.dynamic is not None else 1.0
     rows = []
-    for layer in (run.network or {}).get("layers", []):
-        weight = f"{layer['name']}.weight"
-        kept = plan.tensors.get(weight, {}) if plan is not None else {}
-        left, out = 1.0, 1.0
-        for axis, indices in kept.items():
+    for name, madds in (layer.get("parts") or {layer["name"]: layer["madds"]}).items():
+        left, out, weight = ran, 1.0, f"{name}.weight"
+        for axis, indices in plan.tensors.get(weight, {}).items() if plan is not None else ():
             share = len(indices) / plan.shapes[weight][axis] if plan is not None else 1.0
             left *= share
             out = share if axis == 0 else out
+        rows.append(LayerRow(name=name, madds_before=madds, madds_after=madds * left, width_ratio=out))
+    return rows
+
+
+def layer_rows(run: Run) -> list[LayerRow]:
+    """Every layer of the dense network, and what is left of it."""
+    rows = []
+    for layer in (run.network or {}).get("layers", []):
+        parts = part_rows(run, layer)
+        after = sum(part.madds_after for part in parts)
         rows.append(
             LayerRow(
-                name=layer["name"], madds_before=layer["madds"], madds_after=layer["madds"] * left, width_ratio=out
+                name=layer["name"], madds_before=layer["madds"], madds_after=after, width_ratio=parts[-1].width_ratio
             )
         )
     return rows
@@ -78,11 +89,12 @@ def layer_rows(run: Run) -> list[LayerRow]:
 
 def group_shares(run: Run) -> dict[str, tuple[float, float]]:
     """Group -> the share of the dense network's multiply-adds that its writers cause, before and after the cut."""
-    rows = {row.name: row for row in layer_rows(run)}
-    total = sum(row.madds_before for row in rows.values()) or 1
+    layers = (run.network or {}).get("layers", [])
+    parts = {part.name: part for layer in layers for part in part_rows(run, layer)}
+    total = sum(layer["madds"] for layer in layers) or 1
     shares = {}
     for group in (run.network or {}).get("groups", []):
-        written = [rows[name] for name in group["writers"] if name in rows]
-        before = sum(row.madds_before for row in written)
-        shares[group["name"]] = (before / total, sum(row.madds_after for row in written) / total)
+        written = [parts[name] for name in group["writers"] if name in parts]
+        before = sum(part.madds_before for part in written)
+        shares[group["name"]] = (before / total, sum(part.madds_after for part in written) / total)
     return shares

@@ -24,6 +24,8 @@ from pcshrink.report.tradeoff import tradeoff
 from pcshrink.report.verdict import proof, verdict
 from pcshrink.report.widths import group_widths, madds_by_layer, width_over_time, width_ratio_by_layer
 
+NO_STEPS = "Losses of single steps were not recorded."
+NO_SCORES = "The scores were not recorded: the run is older than the record, or has no gates yet."
 FOOTER = "Made by pcshrink from the files of the run. This page needs no network and runs no script."
 
 
@@ -32,15 +34,15 @@ def sections(runs: Sequence[Run]) -> list[Section]:
     return [
         verdict(runs),
         proof(runs),
-        _drawn("tradeoff", "Trade-off", [tradeoff(runs)], "No run has finished yet, so there is no point to draw."),
+        _drawn("tradeoff", "Trade-off", [tradeoff(runs)], ["No run has finished yet, so there is no point to draw."]),
         _drawn(
             "widths", "Widths", [group_widths(runs), width_ratio_by_layer(runs), madds_by_layer(runs)],
-            "No group has been cut, or the network is not known here.",
+            _no_widths(runs) or ["No group has been cut, or the network is not known here."],
         ),
-        _drawn("training", "Training", [training(runs), step_loss(runs)], "Losses of single steps were not recorded."),
+        _drawn("training", "Training", [training(runs), step_loss(runs)], [NO_STEPS]),
         _drawn(
             "salience", "Scores over time", [width_over_time(runs), salience_figure(runs)],
-            "The scores were not recorded: the run is older than the record, or has no gates yet.",
+            _no_traces(runs) or [NO_SCORES],
         ),
         times(runs),
         stays(runs),
@@ -49,9 +51,26 @@ def sections(runs: Sequence[Run]) -> list[Section]:
     ]  # fmt: skip
 
 
-def _drawn(key: str, title: str, figures: Sequence[Figure | None], missing: str) -> Section:
+def _drawn(key: str, title: str, figures: Sequence[Figure | None], missing: Sequence[str]) -> Section:
     drawn = [figure for figure in figures if figure is not None]
-    return Section(key=key, title=title, figures=drawn, missing=[] if len(drawn) == len(figures) else [missing])
+    return Section(key=key, title=title, figures=drawn, missing=[] if len(drawn) == len(figures) else list(missing))
+
+
+def _no_widths(runs: Sequence[Run]) -> list[str]:
+    return [
+        f"{run.name} has no widths: its gates choose for each input, kernels stay whole and nothing is cut."
+        for run in runs
+        if not run.cuts
+    ]
+
+
+def _no_traces(runs: Sequence[Run]) -> list[str]:
+    scored = [
+        f"{run.name} has no traces of single channels: the scores of method {run.method} do not fall to zero."
+        for run in runs
+        if run.cuts and run.method_class is not None and not run.score_name
+    ]
+    return _no_widths(runs) + scored
 
 
 def render(runs: Sequence[Run], *, refresh: int = 0) -> str:

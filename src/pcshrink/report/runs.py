@@ -11,9 +11,13 @@ import yaml
 
 from pcshrink.artifact import read
 from pcshrink.artifact.record import Artifact
-from pcshrink.errors import CheckpointError
+from pcshrink.errors import CheckpointError, ConfigError
+from pcshrink.methods.base import Method
+from pcshrink.methods.pcs.config import ShrinkConfig
+from pcshrink.methods.registry import method_class
 from pcshrink.train.epoch_row import EpochRow
 from pcshrink.train.history import History
+from pcshrink.train.outcome import Dynamic
 from pcshrink.train.timetable import ORDER
 
 COSTS = ("params", "madds", "mem_access", "paper_madds", "paper_mem_access", "gate_madds", "error", "loss")
@@ -59,8 +63,28 @@ class Run:
 
     @property
     def whole(self) -> bool:
-        """Whether the final network is the dense one: nothing was cut."""
-        return bool(self.result) and self.compact.get("params") == self.dense.get("params")
+        """Whether the final network costs what the dense one does: nothing was cut, or is skipped for an input."""
+        return bool(self.result) and self.cuts and self.compact.get("params") == self.dense.get("params")
+
+    @property
+    def dynamic(self) -> Dynamic | None:
+        """What the mean input costs, where gates choose for each input and the run has finished."""
+        found = self.result.get("dynamic")
+        return Dynamic(**found) if found else None
+
+    @property
+    def cuts(self) -> bool:
+        """Whether channels leave in such a run; False where gates choose for each input and kernels stay whole."""
+        kind = self.method_class
+        return not self.result.get("dynamic") and (kind is None or kind.static)
+
+    @property
+    def method_class(self) -> type[Method[Any]] | None:
+        """Its method; None for a plain run, and for a method that is not known here."""
+        try:
+            return method_class(self.method)
+        except ConfigError:
+            return None
 
     @property
     def data(self) -> str:
@@ -78,6 +102,16 @@ class Run:
         return str((self.recipe.get("shrink") or {"method": "dense"}).get("method", "shrink"))
 
     @property
+    def score_name(self) -> str:
+        """What the traces of single channels are called; empty where the method has none to draw."""
+        return self.method_class.score_name if self.method_class is not None else ""
+
+    @property
+    def threshold(self) -> float:
+        """The score at or below which a channel is dead, for methods that have such a setting."""
+        return float((self.recipe.get("shrink") or {}).get("threshold", ShrinkConfig.threshold))
+
+    @property
     def images(self) -> int | None:
         """How many images the error was measured on."""
         recorded = self.history.facts.get("images", {}).get("eval") if self.history is not None else None
@@ -86,7 +120,9 @@ class Run:
 
     @property
     def widths(self) -> dict[str, tuple[int, int]]:
-        """Group -> channels before and now."""
+        """Group -> channels before and now; empty where no channel leaves."""
+        if not self.cuts:
+            return {}
         plan = self.saved.plan if self.saved is not None else None
         if plan is not None:
             return {name: (plan.sizes[name], len(kept)) for name, kept in plan.groups.items()}
@@ -107,6 +143,8 @@ class Run:
     @property
     def cut_epoch(self) -> int | None:
         """The epoch before which everything selected was cut; None where nothing is, or not yet."""
+        if not self.cuts:
+            return None
         end = next((end for phase, _, end in self.phases() if phase == "shrink"), None)
         return end if end is not None and len(self.rows) >= end else None
 

@@ -38,11 +38,12 @@ class Traces:
     case: NDArray[np.int64]
 
 
-def traces(history: History) -> Traces | None:
+def traces(history: History, threshold: float) -> Traces | None:
     """Every channel's score over the epochs with gates, and its case; None before the shrinking phase has begun.
 
     A channel shrinks early if it is among the lowest K of its group in most epochs of the first third of the shrinking
-    phase. It shrinks in the end if it is among them in the last epoch of that phase, when everything selected is cut.
+    phase. It shrinks in the end if its score is at or below the threshold at the end of that phase. To be among the
+    lowest K then would say nothing: there are K such whatever their scores are, and without a budget only dead ones go.
     """
     pushing = np.flatnonzero([phase == "shrink" for phase in history.epochs.phase])
     groups = {name: trace for name, trace in history.groups.items() if not np.isnan(trace.salience).all()}
@@ -51,7 +52,7 @@ def traces(history: History) -> Traces | None:
     salience = np.concatenate([trace.salience for trace in groups.values()], axis=1).astype(np.float32)
     selected = np.concatenate([trace.selected for trace in groups.values()], axis=1)
     early = selected[pushing[: math.ceil(EARLY * len(pushing))]].mean(axis=0) > 0.5
-    late = selected[pushing[-1]]
+    late = salience[pushing[-1]] <= threshold
     case = np.select([~early & ~late, early & late, early & ~late], [0, 1, 2], 3)
     seen = ~np.isnan(salience).all(axis=1)
     names = [(name, n) for name, trace in groups.items() for n in range(trace.salience.shape[1])]
@@ -59,10 +60,10 @@ def traces(history: History) -> Traces | None:
 
 
 def salience_figure(runs: Sequence[Run]) -> Figure | None:
-    """One chart for each case and run; None where no score was recorded."""
+    """One chart for each case and run whose method has such scores; None where there is none, or none recorded."""
     charts, known = [], {}
     for run in runs:
-        traced = traces(run.history) if run.history is not None else None
+        traced = traces(run.history, run.threshold) if run.history is not None and run.score_name else None
         if traced is None:
             continue
         known[run.name] = traced
@@ -78,7 +79,8 @@ def salience_figure(runs: Sequence[Run]) -> Figure | None:
         caption="Scores of single channels, by which they are ranked (thin, at most "
         f"{MOST_TRACES} of each case) and of all channels of the case (line: median; area: from the tenth to the "
         "ninetieth of a hundred). A channel that was cut is 0 from then on. Early: the first third of the shrinking "
-        "phase. Late: its end.",
+        "phase; shrinking there: among the lowest K of its group in most epochs. Late: its end; shrinking there: at or "
+        "below the threshold, so dead.",
         data=Data(columns=("run", "group", "channel", "case", "epoch", "score"), rows=lambda: _rows(known)),
     )  # fmt: skip
 
@@ -95,7 +97,7 @@ def _chart(run: Run, runs: Sequence[Run], traced: Traces, members: NDArray[np.in
     said = f"{heading}."
     if len(members):
         said += f" The median goes from {np.median(values[0]):.2f} to {np.median(values[-1]):.2f}."
-    chart = Chart(said, gated_axis(runs), Axis("score", 0, 1.05), phases=shared_phases(runs), height=170)
+    chart = Chart(said, gated_axis(runs), Axis(run.score_name, 0, 1.05), phases=shared_phases(runs), height=170)
     mark_cuts(chart, [run])
     if not len(members):
         chart.front.append(

@@ -11,7 +11,7 @@ from pcshrink.report.parts import Data, Figure, Table
 from pcshrink.report.references import Reference, references_for
 from pcshrink.report.runs import Run
 
-Point = tuple[str, str, float, float]  # run, "dense" or "compact", madds, error
+Point = tuple[str, str, float, float]  # run, "dense", "compact" or "mean input", madds, error
 
 
 def references(runs: Sequence[Run]) -> list[Reference]:
@@ -28,7 +28,8 @@ def points(runs: Sequence[Run], key: str) -> list[Point]:
     drawn: list[Point] = []
     for run in runs:
         plain = run.method == "dense"
-        shown = {"dense": run.dense | run.compact} if plain else {"dense": run.dense, "compact": run.compact}
+        after = "compact" if run.cuts else "mean input"
+        shown = {"dense": run.dense | run.compact} if plain else {"dense": run.dense, after: run.compact}
         for kind, costs in shown.items():
             if costs.get(key) and costs.get("error") is not None:
                 drawn.append((run.name, kind, float(costs[key]), float(costs["error"])))
@@ -50,13 +51,14 @@ def tradeoff(runs: Sequence[Run]) -> Figure | None:
     y = span("error, %", [p[3] for p in ours] + [r.error for r in known] + [v for pair in ranges for v in pair])
     chart = Chart(_alt(ours, known), x, Axis(y.label, max(y.low, 0), y.high), names(runs), height=270)
     _draw(chart, runs, ours, known, unit)
-    rows = [[*p[:2], p[2], p[3]] for p in ours] + [["published", r.method, r.madds, r.error] for r in known]
+    rows = [[*p, ""] for p in ours] + [["published", r.method, r.madds, r.error, r.note] for r in known]
     counted = "as the paper counts them" if known else "of convolutions and linear layers"
     beside = " Grey: the paper's own points for this network, with its own, longer training." if known else ""
+    beside += " The table notes where a method's own paper says otherwise." if any(row.note for row in known) else ""
     return Figure(
         key="tradeoff", title="Error against multiply-adds", charts=[("", chart.svg())], side=_table(ours, known),
         caption=f"Ring: dense. Dot: compact. Whiskers: 95 % interval. Multiply-adds {counted}.{beside}",
-        data=Data(columns=("run", "network", "madds", "error"), rows=lambda: rows),
+        data=Data(columns=("run", "network", "madds", "error", "note"), rows=lambda: rows),
     )  # fmt: skip
 
 
@@ -80,12 +82,16 @@ def _draw(chart: Chart, runs: Sequence[Run], ours: Sequence[Point], known: Seque
 
 
 def _table(ours: Sequence[Point], known: Sequence[Reference]) -> Table:
-    rows = [(name, kind, madds, error) for name, kind, madds, error in ours]
-    rows += [("published", row.method, row.madds, row.error) for row in known]
+    rows = [*ours, *(("published", _noted(row), row.madds, row.error) for row in known)]
     shown = [
         [name, kind, number(madds), f"{error:.2f} %"] for name, kind, madds, error in sorted(rows, key=lambda r: r[2])
     ]
     return Table(columns=("from", "network", "multiply-adds>", "error>"), rows=shown)
+
+
+def _noted(row: Reference) -> str:
+    """The method, and below it in small type what is wrong with its figures."""
+    return f"{row.method}\n{row.note}" if row.note else row.method
 
 
 def _alt(ours: Sequence[Point], known: Sequence[Reference]) -> str:

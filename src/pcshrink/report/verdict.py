@@ -24,7 +24,8 @@ def verdict(runs: Sequence[Run]) -> Section:
         if run.result:
             section.text.append(_sentence(run, alone=len(runs) == 1))
             heading = run.name if len(runs) > 1 else ""
-            section.tables.append(Table(heading=heading, columns=("", "dense>", "compact>", "left>"), rows=_rows(run)))
+            after = "compact>" if run.cuts else "mean input>"
+            section.tables.append(Table(heading=heading, columns=("", "dense>", after, "left>"), rows=_rows(run)))
         else:
             section.missing.append(_progress(run))
     if any(run.images for run in runs):
@@ -100,7 +101,7 @@ def _latency(costs: dict[str, object]) -> str:
 def proof(runs: Sequence[Run]) -> Section:
     """The error of the gated, masked and compact network when the channels were cut, and the budget."""
     section = Section(key="proof", title="Proof")
-    cuts = {run.name: run.result.get("cut") or _recorded_cut(run) for run in runs}
+    cuts = {run.name: (run.result.get("cut") or _recorded_cut(run)) if run.cuts else None for run in runs}
     images = {run.name: run.images for run in runs}
     if any(cuts.values()):
         section.text.append(
@@ -114,14 +115,19 @@ def proof(runs: Sequence[Run]) -> Section:
         section.tables.append(Table(columns=("when the channels were cut", *called), rows=rows))
     for run in runs:
         if not cuts[run.name]:
-            reason = "nothing was cut in this run" if run.method == "dense" else "nothing is cut yet"
-            section.missing.append(f"{run.name}: {reason}, so there is nothing to prove.")
-        elif run.whole and not run.result.get("dynamic"):
+            section.missing.append(f"{run.name}: {_why_uncut(run)}, so there is nothing to prove.")
+        elif run.whole:
             section.missing.append(f"{run.name}: no channel reached zero, so none was cut.")
         budget = run.result.get("budget")
         if budget:
             section.text.append(_budget(run, BudgetOutcome.from_dict(budget), alone=len(runs) == 1))
     return section
+
+
+def _why_uncut(run: Run) -> str:
+    if not run.cuts:
+        return "its gates choose for each input and nothing is cut"
+    return "nothing was cut in this run" if run.method == "dense" else "nothing is cut yet"
 
 
 def _recorded_cut(run: Run) -> dict[str, Any] | None:
@@ -151,11 +157,12 @@ def _agree(cut: dict[str, Any], images: int | None) -> str:
 
 def _budget(run: Run, budget: BudgetOutcome, *, alone: bool) -> str:
     start = "The budget" if alone else f"{run.name}: the budget"
+    doubt = f": {budget.doubt.lower()}" if budget.doubt else ""
     if budget.timed:
-        missed = ": missed" if budget.missed else ""
         latency = f"the dense latency ({budget.runtime})"
-        return f"{start} was {budget.limit:g} of {latency}; measured {budget.reached:.3f}{missed}."
+        spread = "" if budget.low is None else f" ({budget.low:.3f} to {budget.high:.3f})"
+        return f"{start} was {budget.limit:g} of {latency}; measured {budget.reached:.3f}{spread}{doubt}."
     return (
         f"{start} was {budget.limit:,.0f} {NAMES.get(budget.metric, budget.metric)} ({budget.convention} convention); "
-        f"reached {budget.reached:,} ({percent(budget.reached / budget.limit)} of it)."
+        f"reached {budget.reached:,} ({percent(budget.reached / budget.limit)} of it){doubt}."
     )

@@ -50,23 +50,27 @@ def width_ratio_by_layer(runs: Sequence[Run]) -> Figure | None:
     return _by_layer(
         runs, "width-ratio", "Width ratio by layer", "channels left, %", lambda row: 100 * row.width_ratio,
         "Output channels of every convolution and linear layer, as a share of the dense network's.", 100.0,
+        [place for place, run in enumerate(runs) if run.cuts and not run.whole],
     )  # fmt: skip
 
 
 def madds_by_layer(runs: Sequence[Run]) -> Figure | None:
-    """Multiply-adds of every layer."""
+    """Multiply-adds of every layer; where gates choose for each input, of the mean one."""
+    dynamic = any(run.dynamic for run in runs)
+    mean = " Where gates choose for each input: the mean over the evaluation images, without the gates' own." * dynamic
     return _by_layer(
         runs, "layer-madds", "Multiply-adds by layer", "multiply-adds", lambda row: row.madds_after,
-        "Multiply-adds of every convolution and linear layer for one sample.", None,
+        f"Multiply-adds of every convolution and linear layer for one sample.{mean}", None,
+        [place for place, run in enumerate(runs) if (run.cuts or run.dynamic) and not run.whole],
     )  # fmt: skip
 
 
 def _by_layer(
     runs: Sequence[Run], key: str, title: str, label: str, value: Callable[[LayerRow], float], caption: str,
-    full: float | None,
+    full: float | None, drawn: Sequence[int],
 ) -> Figure | None:  # fmt: skip
-    """One line for each run over the layers in their order, beside the dense network's."""
-    layers = {place: layer_rows(run) for place, run in enumerate(runs) if not run.whole}
+    """One line for each of the drawn runs over the layers in their order, beside the dense network's."""
+    layers = {place: layer_rows(runs[place]) for place in drawn}
     shown = {place: rows for place, rows in layers.items() if rows}
     first = next(iter(shown.values()), [])
     if not first or any([r.name for r in rows] != [r.name for r in first] for rows in shown.values()):
@@ -106,7 +110,7 @@ def width_over_time(runs: Sequence[Run]) -> Figure | None:
     """Channels alive in every group over the epochs; None where no history was recorded."""
     charts, rows = [], []
     for run in runs:
-        groups = run.history.groups if run.history is not None else {}
+        groups = run.history.groups if run.history is not None and run.cuts else {}
         if run.history is None or not groups or all((t.alive < 0).all() for t in groups.values()):
             continue
         epochs = run.history.epochs.epoch + 1

@@ -30,7 +30,7 @@ from pcshrink.sweep.table import (
     share,
 )
 from pcshrink.sweep.timing import time_all
-from pcshrink.sweep.vary import check_count, seeds_of, shrink_section, with_budget, with_overrides
+from pcshrink.sweep.vary import check_count, seeds_of, shrink_section, with_budget, with_overrides, without_shrinking
 from pcshrink.train.recipe.schema import Recipe
 
 COLUMNS = (
@@ -133,18 +133,26 @@ def _axis(text: str) -> list[str]:
 
 def _runs(recipe: Recipe, setting: Setting, numbers: range) -> list[Run]:
     label = re.sub(r"[^\w.+-]+", "-", setting.label).strip("-.")
-    return [Run(f"{label}-s{n}", with_overrides(recipe, [*setting.changes, f"seed={n}"])) for n in numbers]
+    return [Run(f"{label}-s{n}", with_overrides(recipe_of(recipe, setting), [f"seed={n}"])) for n in numbers]
+
+
+def recipe_of(recipe: Recipe, setting: Setting) -> Recipe:
+    """What a row runs."""
+    changed = with_overrides(recipe, setting.changes)
+    return without_shrinking(changed) if setting.plain else changed
 
 
 def _table(
     name: str, ablation: Ablation, recipe: Recipe, outcomes: Sequence[Outcome], paper: Sequence[PaperRow]
 ) -> Table:
-    dense = dense_row(outcomes, recipe)
+    left, seeds = iter(outcomes), len(outcomes) // len(ablation.settings)
+    found = [(setting, [next(left) for _ in range(seeds)]) for setting in ablation.settings]
+    # A plain run knows the dense network after its own epochs only, not as all runs found it.
+    dense = dense_row([outcome for setting, own in found if not setting.plain for outcome in own], recipe)
     rows: list[Row] = [] if dense is None else [{"setting": "dense"} | dense]
     printed = {row.setting: row for row in paper}
-    left, seeds = iter(outcomes), len(outcomes) // len(ablation.settings)
-    for setting in ablation.settings:
-        row = {"setting": setting.label} | measured([next(left) for _ in range(seeds)], recipe)
+    for setting, own in found:
+        row = {"setting": setting.label} | measured(own, recipe)
         if row["error"] is not None and dense is not None and dense["error"] is not None:
             row["change"] = row["error"] - dense["error"]
         rows.append(row | _beside(printed.pop(setting.label, None)))

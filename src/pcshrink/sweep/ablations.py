@@ -8,10 +8,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Setting:
-    """One row: what it is called and what it changes."""
+    """One row: what it is called and what it changes.
+
+    Attributes:
+        label: Its name.
+        changes: ``section.key=value`` texts.
+        plain: Train the dense network for as many epochs instead, without gates.
+    """
 
     label: str
     changes: tuple[str, ...]
+    plain: bool = False
 
 
 @dataclass(frozen=True)
@@ -33,12 +40,17 @@ def _each(label: str, key: str, values: Sequence[str]) -> tuple[Setting, ...]:
     return tuple(Setting(f"{label} = {value}", (f"{key}={value}",)) for value in values)
 
 
+NO_PUSH = "shrink.strength=1e-9"  # the paper's K = 0: gates are trained, and no channel is pushed far enough to leave
+
 NAMED = {
     "k": Ablation(
         "how many of the channels may leave",
-        tuple(
-            Setting(f"K = {name} C", (f"shrink.ratio={ratio}",))
-            for name, ratio in (("1/4", 0.25), ("1/2", 0.5), ("3/4", 0.75))
+        (
+            Setting("K = 0", (NO_PUSH,)),
+            *(
+                Setting(f"K = {name} C", (f"shrink.ratio={ratio}",))
+                for name, ratio in (("1/4", 0.25), ("1/2", 0.5), ("3/4", 0.75))
+            ),
         ),
     ),
     "alpha": Ablation(
@@ -57,13 +69,8 @@ NAMED = {
         ),
     ),
     "generator": Ablation(
-        "the salience generator: norm between its layers, width of its hidden layer",
-        (
-            Setting("norm, reduction 4", ("shrink.generator_norm=true", "shrink.reduction=4")),
-            Setting("no norm", ("shrink.generator_norm=false",)),
-            *_each("reduction", "shrink.reduction", ("2", "8")),
-        ),
-        budget=True,
+        "the network as it is, and with salience generators that stay; nothing is shrunk",
+        (Setting("no generator", (), plain=True), Setting("generator, K = 0", (NO_PUSH, "shrink.gates=keep"))),
     ),
     "policy": Ablation(
         "one choice of channels for all inputs, or one for each input",

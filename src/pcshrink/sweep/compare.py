@@ -136,12 +136,18 @@ def _table(recipe: Recipe, entries: Sequence[_Entry], outcomes: Sequence[Outcome
     for entry in entries:
         method = entry.choice.method
         facts = {
-            "method": entry.choice.text, "budget": entry.budget, "epochs": epochs.total - epochs.dense,
+            "method": entry.choice.text, "budget": entry.budget, "epochs": trained_epochs(recipe, method),
             "teacher": "its own" if "teacher" in method.needs else teacher,
             "kind": "static" if method.static else "dynamic", "needs": _needs(method), "budget_by": method.budget_by,
         }  # fmt: skip
         rows.append(facts | measured([next(left) for _ in entry.runs], recipe))
     return Table("compare", about(recipe), COLUMNS, rows)
+
+
+def trained_epochs(recipe: Recipe, method: type[Method[Any]]) -> int:
+    """Epochs of training after the dense start: a method that only watches while it shrinks trains nothing then."""
+    epochs = recipe.epochs
+    return epochs.total - epochs.dense - (epochs.shrink if method.watches else 0)
 
 
 def _needs(method: type[Method[Any]]) -> str:

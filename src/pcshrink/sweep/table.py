@@ -16,6 +16,7 @@ from pcshrink.common.tables import text_table
 from pcshrink.config import Convention
 from pcshrink.sweep.runs import Outcome
 from pcshrink.sweep.vary import start_of
+from pcshrink.train.outcome import BudgetOutcome
 from pcshrink.train.recipe.schema import Recipe
 
 Row = dict[str, Any]
@@ -72,15 +73,16 @@ MEASURED = (
 
 
 def measured(outcomes: Sequence[Outcome], recipe: Recipe) -> Row:
-    """Means over the runs that finished, the spread of their errors, and why the others did not."""
+    """Means over the runs that finished, the spread of their errors, why the others did not, and missed budgets."""
     results = [outcome.result for outcome in outcomes if outcome.result is not None]
-    reasons = dict.fromkeys(outcome.reason for outcome in outcomes if outcome.reason)
+    reasons = [*dict.fromkeys(outcome.reason for outcome in outcomes if outcome.reason), *_missed(results)]
     errors = [float(result["compact"]["error"]) for result in results]
     row: Row = {
         "error": _mean(errors),
         "spread": statistics.stdev(errors) if len(errors) > 1 else None,
         "seeds": f"{len(results)}/{len(outcomes)}" if len(results) < len(outcomes) else str(len(results)),
         "reason": "; ".join(reasons),
+        "whole": len(results) == len(outcomes),
         "runs": [outcome.folder.name for outcome in outcomes if outcome.folder is not None],
     }
     for metric, key in costs(recipe).items():
@@ -90,6 +92,16 @@ def measured(outcomes: Sequence[Outcome], recipe: Recipe) -> Row:
     row["madds_share"] = _mean(result["compact"][madds] / result["dense"][madds] for result in results)
     row["latency_share"] = _mean(o.latency_share for o in outcomes if o.latency_share is not None)
     return row
+
+
+def _missed(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    """That runs cost more than they were allowed to, if some do."""
+    budgets = [BudgetOutcome.from_dict(result["budget"]) for result in results if result.get("budget")]
+    over = [budget.reached / budget.limit - 1 for budget in budgets if budget.missed]
+    if not over:
+        return []
+    which = f" in {len(over)} of {len(results)} runs" if len(results) > 1 else ""
+    return [f"budget missed by {'up to ' * (len(over) > 1)}{share(max(over))}{which}"]
 
 
 def dense_row(outcomes: Sequence[Outcome], recipe: Recipe) -> Row | None:
@@ -148,8 +160,8 @@ class Table:
 
     @property
     def failed(self) -> int:
-        """How many rows lack a run."""
-        return sum(bool(row.get("reason")) for row in self.rows)
+        """How many rows lack a run; one that only missed its budget does not."""
+        return sum(bool(row.get("reason")) and not row.get("whole") for row in self.rows)
 
     def text(self) -> str:
         """For people; columns without any value are left out."""

@@ -108,6 +108,14 @@ def dense_only(recipe: Recipe) -> Recipe:
     return check_recipe(content)
 
 
+def without_shrinking(recipe: Recipe) -> Recipe:
+    """As many epochs of the dense network alone; a teacher that is this network before it shrinks falls away."""
+    content = recipe.model_dump(mode="json")
+    if recipe.distill is not None and recipe.distill.teacher == "dense":
+        content["distill"] = None
+    return check_recipe(content | {"shrink": None, "epochs": {"dense": recipe.epochs.total}})
+
+
 def start_of(recipe: Recipe) -> str:
     """What the runs start from, in words."""
     model, epochs = recipe.model, recipe.epochs.dense

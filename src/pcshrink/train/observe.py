@@ -22,6 +22,8 @@ from pcshrink.train.history import GroupState, HistoryWriter
 from pcshrink.train.loggers import Logger, Loggers, chosen
 from pcshrink.train.session import Session
 
+COUNTED = ("conv", "linear")  # kinds of layers whose costs are told one by one
+
 
 class Observer:
     """Records one run; silent in all processes but the first.
@@ -49,11 +51,11 @@ class Observer:
         self.history.rewind(step, epoch)
         self.loggers.start(run_facts(self.session), epoch)
 
-    def attached(self, costs: Profile) -> None:
-        """The gates went on; ``costs`` are those of the network without them."""
+    def attached(self, costs: Profile, made: Profile | None = None) -> None:
+        """The gates went on; costs of the dense network, and where the method made layers of its own, with these."""
         shrinker = self.session.shrinker
         if shrinker is not None:
-            self.history.network(network_facts(shrinker.groups, shrinker.refused, costs))
+            self.history.network(network_facts(shrinker.groups, shrinker.refused, costs, made))
 
     def step(self, loss: float, penalty: float, *, pushing: bool) -> None:
         """Task loss and penalty of a step, before the schedule moves on; ``pushing`` in the shrinking phase."""
@@ -100,14 +102,19 @@ def run_facts(session: Session) -> dict[str, Any]:
     }
 
 
-def network_facts(groups: Sequence[Group], stays: Mapping[str, str], costs: Profile) -> dict[str, Any]:
+def network_facts(
+    groups: Sequence[Group], stays: Mapping[str, str], costs: Profile, made: Profile | None = None
+) -> dict[str, Any]:
     """Which channels leave together, which layers stay and why, and what every layer costs in the dense network.
 
     Args:
         groups: Of the whole network, before any cut.
         stays: Layer -> why its output channels stay.
         costs: Of the network without gates.
+        made: Where the method puts layers of its own into the place of others: of the network with these. A layer's
+            ``parts`` are what stands in its place, with their costs before any cut.
     """
+    parts = {row.name: row.madds for row in made.layers if row.kind in COUNTED} if made is not None else {}
     return {
         "groups": [
             {"name": g.name, "channels": g.channels, "writers": list(g.writers), "readers": list(g.readers)}
@@ -116,10 +123,16 @@ def network_facts(groups: Sequence[Group], stays: Mapping[str, str], costs: Prof
         "stays": dict(stays),
         "layers": [
             {"name": row.name, "kind": row.kind, "madds": row.madds, "params": row.params}
+            | _in_its_place(row.name, parts)
             for row in costs.layers
-            if row.kind in ("conv", "linear")
+            if row.kind in COUNTED
         ],
     }
+
+
+def _in_its_place(layer: str, parts: Mapping[str, int]) -> dict[str, Any]:
+    found = {name: madds for name, madds in parts.items() if name.startswith(f"{layer}.")}
+    return {"parts": found} if found else {}
 
 
 def group_states(session: Session) -> list[GroupState]:

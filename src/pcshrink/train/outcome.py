@@ -11,6 +11,8 @@ from pcshrink.budget.config import LATENCY_TOLERANCE, TOLERANCE
 if TYPE_CHECKING:
     from pcshrink.config import Convention
 
+NOT_SHOWN = "not shown to be met"  # the middle of a measurement is over the limit, its lower end is not
+
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetOutcome:
@@ -50,9 +52,19 @@ class BudgetOutcome:
         cost = self.reached if self.low is None else self.low
         return cost > (1 + tolerance) * self.limit
 
+    @property
+    def doubtful(self) -> bool:
+        """Whether the measurement says that the limit is exceeded, but allows that it is not."""
+        return self.timed and not self.missed and self.reached > (1 + LATENCY_TOLERANCE) * self.limit
+
+    @property
+    def doubt(self) -> str:
+        """``MISSED``, or that it is not known; empty where the budget is met."""
+        return "MISSED" if self.missed else NOT_SHOWN if self.doubtful else ""
+
     def line(self, *, by_mean_input: bool = False) -> str:
         """The budget and what was reached, in words."""
-        missed = "; MISSED" if self.missed else ""
+        missed = f"; {self.doubt}" if self.doubt else ""
         if self.timed:
             line = f"budget: {self.limit:g} of the dense latency ({self.runtime}), measured {self.reached:.3f}"
             spread = "" if self.low is None else f" ({self.low:.3f} to {self.high:.3f})"

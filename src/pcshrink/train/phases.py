@@ -18,6 +18,7 @@ from pcshrink.budget.target import target_of, tell_prices
 from pcshrink.errors import ConfigError
 from pcshrink.measure import profile
 from pcshrink.methods.figures import Figure
+from pcshrink.methods.prepared import mark_of
 from pcshrink.runtime.run import check_runtime
 from pcshrink.shrinker import Shrinker
 from pcshrink.train import reshape
@@ -149,7 +150,8 @@ class Phases:
         self._keep_dense(session.model)
         costs = profile(session.model, session.example)
         shrinker = session.attach()
-        self.observer.attached(costs)
+        made = profile(session.model, session.example) if mark_of(session.model) is not None else None
+        self.observer.attached(costs, made)
         self.facts.channels = sum(g.channels for g in shrinker.groups)
         if settings.cost_budget is not None:
             limit = Limit.of(settings.cost_budget, shrinker, session.example)

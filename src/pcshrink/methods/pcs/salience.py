@@ -30,6 +30,7 @@ class SalienceMethod(Method[G]):
 
     Config: ClassVar[type[MethodConfig]] = GeneratorConfig
     Gate: ClassVar[type[Gate]] = SalienceGate
+    score_name: ClassVar[str] = "running salience"
 
     def __init__(self, config: G) -> None:
         super().__init__(config)

@@ -71,7 +71,7 @@ class Trace:
 
     Attributes:
         width: Channels in the network (E,); -1 before the gates were attached.
-        alive: Channels above the threshold (E,); -1 before the gates were attached.
+        alive: Channels that would stay if the phase ended then (E,); -1 before the gates were attached.
         salience: Score, for the paper's method the running salience (E, C); NaN for epochs without gates.
         selected: Whether a channel is pushed down or gone (E, C).
     """

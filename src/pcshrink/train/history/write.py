@@ -29,7 +29,7 @@ class GroupState:
         channels: The original number of each channel that is still in the network.
         salience: The score of each of these, for the paper's method its running salience; None where there is none.
         selected: Which of these are being pushed down.
-        alive: How many of these are above the threshold.
+        alive: How many of these would stay if the phase ended now.
     """
 
     name: str

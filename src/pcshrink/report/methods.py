@@ -15,7 +15,7 @@ from pcshrink.methods.registry import method_class, method_names
 
 INDENT = "  "
 WIDTH = 100
-COLUMNS = (13, 7, 18, 18, 24, 30)  # widths in the list of all methods: 120 with the gaps
+COLUMNS = (16, 7, 18, 18, 24, 27)  # widths in the list of all methods: 120 with the gaps
 
 
 def list_methods() -> list[dict[str, Any]]:

@@ -117,10 +117,11 @@ class Shrinker:
             ConfigError: A name is unknown, or a number is impossible.
         """
         widths = {g.name: g.channels for g in self.groups}
-        for name, width in keep.items() if isinstance(keep, Mapping) else ():
-            if is_number(width) and width > widths.get(name, width):
-                message = f"group {name!r} has {widths[name]} channels, so it cannot keep {width}"
-                raise ConfigError(message)
+        if isinstance(keep, Mapping) and set(keep) <= set(widths):  # of other mistakes the method itself complains
+            for name, width in keep.items():
+                if is_number(width) and width > widths[name]:
+                    message = f"group {name!r} has {widths[name]} channels, so it cannot keep {width}"
+                    raise ConfigError(message)
         self.method.aim(keep)
 
     def penalty(self, step: Step | None = None) -> Tensor:

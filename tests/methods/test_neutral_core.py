@@ -30,7 +30,7 @@ FINE = {
     "proof": {"generator"},
     "runtime/onnx_layout.py": {"HardSigmoid"},  # an operation of ONNX, by whatever a file has it
     "surgery/gate.py": {"salience"},  # the one kind of gate that files of the first schema know
-    "sweep": {"generator", "running", "alpha", "reduction"},  # the paper's tables are named after its settings
+    "sweep": {"generator", "running", "alpha"},  # the paper's tables are named after its settings
     "train": {"alpha", "salience"},  # mixup's, and what histories call scores
     "report": {"salience"},  # as histories have it
     # Other methods have settings, layers and saliences of their own, and the registry lists kinds of gates.

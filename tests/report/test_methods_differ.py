@@ -95,7 +95,7 @@ def test_only_saliences_are_drawn_as_such(tmp_path: Path) -> None:
 def test_what_did_not_die_did_not_shrink_whatever_was_selected(tmp_path: Path) -> None:
     history = History.open(made_run(tmp_path / "made"))
     gentle = {name: replace(trace, salience=np.maximum(trace.salience, 0.3)) for name, trace in history.groups.items()}
-    found = traces(replace(history, groups=gentle), threshold=0.001)
+    found = traces(replace(history, groups=gentle), dead_at=0.001)
     assert found is not None
     assert {CASES[kind] for kind in found.case} == {"no shrinking", "shrinking to no shrinking"}
 

@@ -151,7 +151,7 @@ def test_layers_and_groups_add_up_to_the_saved_network(run: Path) -> None:
 @pytest.mark.unit
 def test_the_four_cases_are_told_apart(run: Path) -> None:
     history = History.open(run)
-    found = traces(history, threshold=0.001)
+    found = traces(history, dead_at=0.001)
     assert found is not None
     case = {name: CASES[kind] for name, kind in zip(found.names, found.case, strict=True)}
     assert case["conv1", 0] == "shrinking to no shrinking"

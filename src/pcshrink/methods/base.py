@@ -306,6 +306,11 @@ class Method(Generic[C]):
         """How people read one of the ``figures``: its name and the format of its number."""
         return plain_label(key)
 
+    @classmethod
+    def dead_at(cls, settings: Mapping[str, Any]) -> float:
+        """The score at or below which a channel is dead, by the settings of a run as plain data."""
+        return 0.0
+
     def concerns(self) -> list[str]:
         """What may go wrong with these settings, to be said before anything is trained."""
         return []

@@ -13,7 +13,6 @@ from pcshrink.artifact import read
 from pcshrink.artifact.record import Artifact
 from pcshrink.errors import CheckpointError, ConfigError
 from pcshrink.methods.base import Method
-from pcshrink.methods.pcs.config import ShrinkConfig
 from pcshrink.methods.registry import method_class
 from pcshrink.train.epoch_row import EpochRow
 from pcshrink.train.history import History
@@ -107,9 +106,9 @@ class Run:
         return self.method_class.score_name if self.method_class is not None else ""
 
     @property
-    def threshold(self) -> float:
-        """The score at or below which a channel is dead, for methods that have such a setting."""
-        return float((self.recipe.get("shrink") or {}).get("threshold", ShrinkConfig.threshold))
+    def dead_at(self) -> float:
+        """The score at or below which a channel is dead."""
+        return self.method_class.dead_at(self.recipe.get("shrink") or {}) if self.method_class is not None else 0.0
 
     @property
     def images(self) -> int | None:

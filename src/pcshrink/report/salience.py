@@ -38,11 +38,11 @@ class Traces:
     case: NDArray[np.int64]
 
 
-def traces(history: History, threshold: float) -> Traces | None:
+def traces(history: History, dead_at: float) -> Traces | None:
     """Every channel's score over the epochs with gates, and its case; None before the shrinking phase has begun.
 
     A channel shrinks early if it is among the lowest K of its group in most epochs of the first third of the shrinking
-    phase. It shrinks in the end if its score is at or below the threshold at the end of that phase. To be among the
+    phase. It shrinks in the end if its score is at or below ``dead_at`` at the end of that phase. To be among the
     lowest K then would say nothing: there are K such whatever their scores are, and without a budget only dead ones go.
     """
     pushing = np.flatnonzero([phase == "shrink" for phase in history.epochs.phase])
@@ -52,7 +52,7 @@ def traces(history: History, threshold: float) -> Traces | None:
     salience = np.concatenate([trace.salience for trace in groups.values()], axis=1).astype(np.float32)
     selected = np.concatenate([trace.selected for trace in groups.values()], axis=1)
     early = selected[pushing[: math.ceil(EARLY * len(pushing))]].mean(axis=0) > 0.5
-    late = salience[pushing[-1]] <= threshold
+    late = salience[pushing[-1]] <= dead_at
     case = np.select([~early & ~late, early & late, early & ~late], [0, 1, 2], 3)
     seen = ~np.isnan(salience).all(axis=1)
     names = [(name, n) for name, trace in groups.items() for n in range(trace.salience.shape[1])]
@@ -63,7 +63,7 @@ def salience_figure(runs: Sequence[Run]) -> Figure | None:
     """One chart for each case and run whose method has such scores; None where there is none, or none recorded."""
     charts, known = [], {}
     for run in runs:
-        traced = traces(run.history, run.threshold) if run.history is not None and run.score_name else None
+        traced = traces(run.history, run.dead_at) if run.history is not None and run.score_name else None
         if traced is None:
             continue
         known[run.name] = traced

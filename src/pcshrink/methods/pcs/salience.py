@@ -32,6 +32,11 @@ class SalienceMethod(Method[G]):
     Gate: ClassVar[type[Gate]] = SalienceGate
     score_name: ClassVar[str] = "running salience"
 
+    @classmethod
+    def dead_at(cls, settings: Mapping[str, Any]) -> float:
+        """The threshold."""
+        return float(settings.get("threshold", GeneratorConfig.threshold))
+
     def __init__(self, config: G) -> None:
         super().__init__(config)
         self.units: Units

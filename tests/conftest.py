@@ -1,5 +1,6 @@
 """Before anything imports torch, the order of the tests, and what several files need."""
 
+import gc
 import os
 from collections.abc import Iterator
 
@@ -29,3 +30,10 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Thousands of tests and all of torch live until the end: let the collector pass over them."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)

@@ -6,7 +6,6 @@ import re
 import shlex
 import textwrap
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import yaml
 
 from pcshrink.cli.main import app
 from pcshrink.train.recipe.read import load_recipe, recipe_names
-from testing.hurry import TIMING, few_digits, short_recipes, short_timings
+from testing.hurry import few_digits, short_recipes, short_timings
 from testing.pages import PAGES, blocks, name_of, run
 from testing.project import ROOT
 
@@ -37,8 +36,7 @@ def hurry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     monkeypatch.setattr(digits, "load_digits", few_digits(digits.load_digits))
     monkeypatch.setattr(read, "load_recipe", short_recipes(read.load_recipe))
-    timing = import_module(TIMING)
-    monkeypatch.setattr(timing, "interleave", short_timings(timing.interleave))
+    short_timings(monkeypatch.setattr)
     monkeypatch.chdir(tmp_path)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

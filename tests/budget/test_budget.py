@@ -25,7 +25,7 @@ from pcshrink.surgery.cut import apply_plan
 from pcshrink.surgery.gates import remove_gates_
 from pcshrink.train.interrupt import Interrupted
 from pcshrink.train.run import train
-from testing.hurry import TIMING, short_timings
+from testing.hurry import short_timings
 from testing.training import StopAfterStep, tiny
 
 NETS = {"digitsnet": (1, 16, 16), "resnet20": (3, 32, 32), "torchvision:mobilenet_v2": (3, 64, 64)}
@@ -168,8 +168,7 @@ def test_a_method_that_takes_no_budget_in_a_loop_says_so(method: str, message: s
 @pytest.fixture
 def short_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole networks are timed for a moment only: how precise that is, is asked elsewhere."""
-    timing = import_module(TIMING)
-    monkeypatch.setattr(timing, "interleave", short_timings(timing.interleave))
+    short_timings(monkeypatch.setattr)
 
 
 @pytest.mark.usefixtures("short_looks")

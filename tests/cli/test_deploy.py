@@ -14,6 +14,7 @@ import pcshrink as pcs
 from pcshrink.cli.deploy import register
 from pcshrink.errors import ShrinkError
 from pcshrink.models import create
+from testing.hurry import short_timings
 
 pytestmark = pytest.mark.export
 
@@ -48,7 +49,8 @@ def test_export(saved: Path) -> None:
     pcs.load(saved / "folded")  # what lies beside the artifact does not disturb it
 
 
-def test_bench(saved: Path) -> None:
+def test_bench(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    short_timings(monkeypatch.setattr)
     words = ("bench", saved / "folded", saved / "gated", "--dense", "--seconds", 0.05, "--batch", "1,2")
     text = run(*words, "--why")
     assert all(word in text for word in ("dense", "folded", "gated", "batch 1", "batch 2", "lost ms"))

@@ -14,6 +14,7 @@ from pcshrink.errors import DataError
 from pcshrink.export import export_onnx
 from pcshrink.export.int8 import quantise_onnx
 from pcshrink.models import build
+from testing.hurry import short_timings
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("torchvision")
@@ -62,7 +63,8 @@ def test_no_images(float_file, tmp_path, calibration, held_out):
     assert not list(tmp_path.iterdir())
 
 
-def test_command(network, tmp_path):
+def test_command(network, tmp_path, monkeypatch):
+    short_timings(monkeypatch.setattr)
     pcs.save(tmp_path / "model", network, None, "pcshrink:resnet20", input_shape=(3, 16, 16), preprocessing=SEEN)
     (tmp_path / "images").mkdir()
     for number in range(10):

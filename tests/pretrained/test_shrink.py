@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from importlib import import_module
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from pcshrink.pretrained.prepare import prepare
 from pcshrink.pretrained.request import Goal, Request
 from pcshrink.pretrained.run import run_one
 from pcshrink.train.recipe.read import load_recipe
-from testing.hurry import TIMING, short_timings
+from testing.hurry import short_timings
 
 pytest.importorskip("torchvision")
 Image = pytest.importorskip("PIL.Image")
@@ -47,8 +46,7 @@ def request_for(images, weights, out, budget="madds=0.6", **more):
 
 
 def test_a_whole_run_without_labels(weights, tmp_path, monkeypatch):
-    timing = import_module(TIMING)
-    monkeypatch.setattr(timing, "interleave", short_timings(timing.interleave))
+    short_timings(monkeypatch.setattr)
     pictures(tmp_path / "images", 40)
     request = request_for(tmp_path / "images", weights, tmp_path / "out", settings=QUICK)
     prepared = prepare(request, request.goal)
@@ -71,8 +69,7 @@ def test_a_whole_run_without_labels(weights, tmp_path, monkeypatch):
 def test_a_classifier_of_transformers(tmp_path, monkeypatch, capsys):
     """Naming it is enough: the file that is written needs no trust in the run that wrote it."""
     transformers = pytest.importorskip("transformers")
-    timing = import_module(TIMING)
-    monkeypatch.setattr(timing, "interleave", short_timings(timing.interleave))
+    short_timings(monkeypatch.setattr)
     config = transformers.ResNetConfig(
         embedding_size=32, hidden_sizes=[32, 32], depths=[1, 1], layer_type="basic", num_labels=3
     )

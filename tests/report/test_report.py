@@ -24,6 +24,7 @@ from pcshrink.report.salience import CASES, traces
 from pcshrink.report.tradeoff import points
 from pcshrink.train.history import History
 from pcshrink.train.history.blocks import FILE as HISTORY
+from testing.hurry import short_timings
 from testing.made_runs import made_run
 from testing.training import TINY
 
@@ -237,6 +238,7 @@ def test_a_resnet_of_two_hundred_epochs_fits(tmp_path: Path) -> None:
 
 @pytest.mark.unit
 def test_layers_are_timed_when_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    short_timings(monkeypatch.setattr)
     folder = made_run(tmp_path / "timed")
     assert call(monkeypatch, "report", str(folder), "--time", "--runtime", "eager") == 0
     words = Page((folder / "report.html").read_text()).words

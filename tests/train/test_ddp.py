@@ -21,7 +21,7 @@ from pcshrink.common.stop import SIGNALS
 from pcshrink.train.elastic import free_port
 from pcshrink.train.recipe.read import check_recipe
 from pcshrink.train.run import train
-from testing.training import TINY, model_bytes
+from testing.training import TINY
 
 pytestmark = [pytest.mark.train, pytest.mark.slow]
 Call = Callable[..., tuple[Any, str]]
@@ -51,14 +51,17 @@ def _children(process: int) -> list[int]:
 
 
 def _killed_once(recipe: Path, out: Path) -> str:
-    """Two processes of torchrun, one of them killed when there is a checkpoint; what the started ones said."""
+    """Two processes of torchrun that go on, one of them killed after a new checkpoint; what the started ones said."""
     run = ["-m", "torch.distributed.run", "--nnodes", "1", "--nproc-per-node", "2", "--max-restarts", "1"]
-    words = ["--master-port", str(free_port()), "-m", "pcshrink", "train", str(recipe), "--out", str(out)]
+    words = ["--master-port", str(free_port()), "-m", "pcshrink", "train", str(recipe), "--out", str(out), "--resume"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    before = {path.name for path in out.glob("checkpoints/*.safetensors")}
     launcher = subprocess.Popen([sys.executable, *run, *words], env=environment, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
-    while not list(out.glob("checkpoints/*.safetensors")) and launcher.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.05)
+    while launcher.poll() is None and time.monotonic() < deadline:
+        if {path.name for path in out.glob("checkpoints/*.safetensors")} - before:
+            break
+        time.sleep(0.01)
     os.kill(_children(launcher.pid)[-1], signal.SIGKILL)
     _, log = launcher.communicate(timeout=200)
     assert launcher.returncode == 0, log
@@ -80,9 +83,7 @@ def _stopped(recipe: Path, out: Path) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_two_processes_give_what_one_gives_even_if_they_are_stopped_or_one_is_killed(
-    two_processes: Call, tmp_path: Path
-) -> None:
+def test_two_processes_give_what_one_gives_even_if_they_are_stopped_and_one_is_killed(tmp_path: Path) -> None:
     """In float64: a float32 run of this net multiplies a rounding error by 100,000 within an epoch."""
     recipe = tmp_path / "tiny.yaml"
     content = {k: dict(v) for k, v in TINY.items()}
@@ -93,8 +94,8 @@ def test_two_processes_give_what_one_gives_even_if_they_are_stopped_or_one_is_ki
     recipe.write_text(yaml.safe_dump(content))
     train(check_recipe(content), tmp_path / "one", quiet=True)
     _stopped(recipe, tmp_path / "two")
-    code, log = two_processes(recipe, tmp_path / "two", "--resume")
-    assert code == 0, log
+    log = _killed_once(recipe, tmp_path / "two")
+    assert log.count("going on at epoch") == 2, log  # after the signal, and after the kill
     assert "had chosen other channels" not in log
     one, two = (read(tmp_path / name / "model") for name in ("one", "two"))
     assert one.plan is not None
@@ -104,8 +105,6 @@ def test_two_processes_give_what_one_gives_even_if_they_are_stopped_or_one_is_ki
     for name, tensor in first.items():
         spread = float((tensor.double() - second[name].double()).abs().max())
         assert spread <= 1e-6 * max(float(tensor.double().abs().max()), 1.0), (name, spread)
-    assert "going on at epoch" in _killed_once(recipe, tmp_path / "killed")
-    assert model_bytes(tmp_path / "killed") == model_bytes(tmp_path / "two")
 
 
 def test_a_mistake_is_said_once(two_processes: Call, tmp_path: Path) -> None:

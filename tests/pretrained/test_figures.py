@@ -26,6 +26,10 @@ class TestPaired:
         # sqrt(42 - 20^2 / 1002) / 1002 is 0.643 points
         assert found.high - found.low == pytest.approx(2 * 1.96 * 0.6437, rel=1e-3)
 
+    def test_it_ends_at_a_hundred_points(self):
+        assert paired(12, 12).high == 100
+        assert paired(12, 0, 12).low == -100
+
     def test_more_images_narrow_it(self):
         few, many = paired(100, 3, 1), paired(10000, 300, 100)
         assert many.high - many.low < (few.high - few.low) / 5

@@ -53,10 +53,9 @@ class Paired:
         worse, better, count = changed[0] + 1, changed[1] + 1, images + 2
         middle = (worse - better) / count
         spread = Z * math.sqrt(worse + better - (worse - better) ** 2 / count) / count
+        low, high = max(middle - spread, -1.0), min(middle + spread, 1.0)
         share = 100 / max(images, 1)
-        return cls(
-            images, share * wrong[0], share * wrong[1], 100 * (middle - spread), 100 * (middle + spread), share * same
-        )
+        return cls(images, share * wrong[0], share * wrong[1], 100 * low, 100 * high, share * same)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, the difference included."""

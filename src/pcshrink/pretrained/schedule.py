@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -79,8 +80,9 @@ def plan_schedule(images: int, held_out: int, speed: Speed, hours: float | None,
         total = min(wanted, int((3600 * hours - OVERHEAD) / (epoch * MARGIN)))
     if total < FEWEST_EPOCHS:
         least = (FEWEST_EPOCHS * epoch * MARGIN + OVERHEAD) / 3600
+        least = math.ceil(100 * least) / 100
         message = (
-            f"--hours {hours:g} is too short: {FEWEST_EPOCHS} epochs over {images} images take {least:.1f} hours here"
+            f"--hours {hours:g} is too short: {FEWEST_EPOCHS} epochs over {images} images take {least:g} hours here"
         )
         raise ConfigError(message)
     shrink, warmup = max(round(pushing * total), 1), int(pushing > 0)

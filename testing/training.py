@@ -21,7 +21,7 @@ from pcshrink.train.run import train
 TINY: dict[str, Any] = {
     "model": {"name": "digitsnet", "args": {"widths": [8, 8, 16]}},
     "data": {"name": "digits", "batch_size": 128},
-    "epochs": {"dense": 1, "warmup": 1, "shrink": 3, "settle": 2},
+    "epochs": {"dense": 1, "warmup": 1, "shrink": 3, "settle": 1},
     "optimizer": {"lr": 0.1},
     "shrink": {"budget": {"madds": 0.5}, "gates": "fold", "compact_every": 1},
     "distill": {"teacher": "dense", "loss": "soft"},

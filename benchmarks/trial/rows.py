@@ -66,14 +66,16 @@ RIVALS = (
     ),
     Row("truncation-input", "truncation for each input" + OWN_KNOB, _method("truncation-input", *WARMED_UP)),
 )  # fmt: skip
-ROWS = {row.name: row for row in (*TRIAL, *RIVALS)}
+# What may make the first row better.
+INGREDIENTS = (Row("learned-muon", "PCS, learned widths, Muon", ("optimizer.name=muon",)),)
+ROWS = {row.name: row for row in (*TRIAL, *RIVALS, *INGREDIENTS)}
 SEEDS = (0, 1, 2)
 
 
 def run_names() -> list[str]:
-    """All runs, the most telling first: every row of the trial with one seed, then more seeds, then the rivals."""
+    """All runs, the most telling first: every row of the trial with one seed, then more seeds, then the others."""
     trial = [f"{row.name}-{seed}" for seed in SEEDS for row in TRIAL]
-    return trial + [f"{row.name}-{SEEDS[0]}" for row in RIVALS]
+    return trial + [f"{row.name}-{SEEDS[0]}" for row in (*RIVALS, *INGREDIENTS)]
 
 
 def split_name(run: str) -> tuple[Row, int]:

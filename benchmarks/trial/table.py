@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.trial.places import FINDINGS, KEPT
-from benchmarks.trial.rows import LEARNED, RIVALS, SEEDS, TRIAL, Row
+from benchmarks.trial.rows import INGREDIENTS, LEARNED, RIVALS, SEEDS, TRIAL, Row
 
 BEGIN, END = "<!-- trial -->", "<!-- end of trial -->"
 HEAD = (
@@ -22,7 +22,13 @@ def write_table() -> None:
     """Replace what stands between the marks of the page."""
     before, _, rest = FINDINGS.read_text(encoding="utf-8").partition(BEGIN)
     after = rest.partition(END)[2]
-    parts = [_table(TRIAL), _verdict(), _table(RIVALS, only_finished=True), _widths()]
+    parts = [
+        _table(TRIAL),
+        _verdict(),
+        _table(RIVALS, only_finished=True),
+        _table(INGREDIENTS, only_finished=True),
+        _widths(),
+    ]
     text = "\n\n".join(part for part in parts if part)
     FINDINGS.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
 

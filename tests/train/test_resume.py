@@ -32,13 +32,15 @@ from testing.training import TINY, CopyAt, model_bytes, tiny, train_with_stops
 
 pytestmark = [pytest.mark.train, pytest.mark.usefixtures("one_thread")]
 SHORT = {"dense": 1, "shrink": 1, "settle": 1}
+# 11 steps an epoch: dense, warm-up, three of shrinking with cuts, two of settling with a fold between them.
+FOLDING = {"dense": 1, "warmup": 1, "shrink": 3, "settle": 2}
 
 
 @pytest.fixture(scope="module")
 def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("whole")
-    train(tiny(), folder, quiet=True, callbacks=[CopyAt(70, folder.with_name("killed"))])
+    train(tiny(epochs=FOLDING), folder, quiet=True, callbacks=[CopyAt(70, folder.with_name("killed"))])
     return folder
 
 
@@ -71,9 +73,8 @@ class Spoil(Callback):
         return loss * float("nan") if self.bad(loop, self.calls) else loss
 
 
-# 11 steps an epoch: dense, warm-up, three of shrinking with cuts, two of settling with a fold between them.
 def test_sigterm_and_resume_give_the_same_weights(whole_run: Path, tmp_path: Path) -> None:
-    train_with_stops(tiny(), tmp_path, 22, 50, 70)
+    train_with_stops(tiny(epochs=FOLDING), tmp_path, 22, 50, 70)
     assert model_bytes(tmp_path) == model_bytes(whole_run)
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [row["epoch"] for row in rows] == list(range(7))
@@ -83,13 +84,13 @@ def test_a_signal_during_evaluation_is_heard(whole_run: Path, tmp_path: Path) ->
     seconds = {}
     for epoch in (2, 5):  # gates as they are, and halfway to constants
         with pytest.raises(Interrupted) as caught:
-            train(tiny(), tmp_path, resume=bool(seconds), quiet=True, callbacks=[StopInEvaluation(epoch)])
+            train(tiny(epochs=FOLDING), tmp_path, resume=bool(seconds), quiet=True, callbacks=[StopInEvaluation(epoch)])
         assert caught.value.code == 130
         saved = Checkpoints(tmp_path / "checkpoints").load()
         assert saved is not None
         assert saved["place"] == {"epoch": epoch, "batch": 11, "step": 11 * epoch + 11}
         seconds[epoch] = saved["sums"]["seconds"]
-    train(tiny(), tmp_path, resume=True, quiet=True)
+    train(tiny(epochs=FOLDING), tmp_path, resume=True, quiet=True)
     assert model_bytes(tmp_path) == model_bytes(whole_run)
     rows, expected = ((f / "metrics.jsonl").read_text().splitlines() for f in (tmp_path, whole_run))
     for epoch, taken in seconds.items():
@@ -106,8 +107,8 @@ def test_a_signal_after_the_last_step_is_heard(whole_run: Path, tmp_path: Path) 
                 os.kill(os.getpid(), signal.SIGTERM)
 
     with pytest.raises(Interrupted, match="epoch 7, step"):
-        train(tiny(), tmp_path, quiet=True, callbacks=[StopAtTheEnd()])
-    train(tiny(), tmp_path, quiet=True, resume=True)
+        train(tiny(epochs=FOLDING), tmp_path, quiet=True, callbacks=[StopAtTheEnd()])
+    train(tiny(epochs=FOLDING), tmp_path, quiet=True, resume=True)
     assert model_bytes(tmp_path) == model_bytes(whole_run)
 
 
@@ -130,7 +131,7 @@ def newest_step(checkpoints: Path) -> int:
 def test_kill_at_random_moments_and_resume(whole_run: Path, tmp_path: Path) -> None:
     """The first process is killed, the one that goes on as well, and the third ends as if nothing had happened."""
     path, out = tmp_path / "tiny.yaml", tmp_path / "out"
-    content = TINY | {"output": {"latency": False, "checkpoint_steps": 4}}
+    content = TINY | {"epochs": FOLDING, "output": {"latency": False, "checkpoint_steps": 4}}
     path.write_text(yaml.safe_dump(content))
     command = [sys.executable, "-m", "pcshrink", "train", str(path), "--out", str(out), "--quiet"]
     chance = random.Random(7)
@@ -166,7 +167,7 @@ def test_what_a_killed_run_left_half_written_is_removed(whole_run: Path, tmp_pat
     for path in (*half_written, *of_others):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("half")
-    train(tiny(), tmp_path, resume=True, quiet=True)
+    train(tiny(epochs=FOLDING), tmp_path, resume=True, quiet=True)
     assert model_bytes(tmp_path) == model_bytes(whole_run)
     assert not [path for path in half_written if path.exists()]
     assert {path.name for path in tmp_path.rglob("*.tmp")} == {
@@ -177,12 +178,12 @@ def test_what_a_killed_run_left_half_written_is_removed(whole_run: Path, tmp_pat
 
 def test_a_folder_with_a_run_is_not_overwritten(whole_run: Path) -> None:
     with pytest.raises(CheckpointError, match="holds a run already; go on with --resume"):
-        train(tiny(), whole_run, quiet=True)
+        train(tiny(epochs=FOLDING), whole_run, quiet=True)
 
 
 def test_resuming_with_another_recipe_is_refused(whole_run: Path) -> None:
     with pytest.raises(ConfigError, match=r"different: optimizer.*recipe\.yaml"):
-        train(tiny(optimizer={"lr": 0.05}), whole_run, resume=True, quiet=True)
+        train(tiny(epochs=FOLDING, optimizer={"lr": 0.05}), whole_run, resume=True, quiet=True)
 
 
 def test_the_checkpoint_knows_its_recipe_where_the_file_is_gone(whole_run: Path, tmp_path: Path) -> None:
@@ -190,7 +191,7 @@ def test_the_checkpoint_knows_its_recipe_where_the_file_is_gone(whole_run: Path,
     text = (folder / "recipe.yaml").read_text()
     (folder / "recipe.yaml").unlink()
     with pytest.raises(ConfigError, match=r"different: optimizer.*resume it with its own"):
-        train(tiny(optimizer={"lr": 0.05}), folder, resume=True, quiet=True)
+        train(tiny(epochs=FOLDING, optimizer={"lr": 0.05}), folder, resume=True, quiet=True)
     assert (folder / "recipe.yaml").read_text() == text
 
 
@@ -200,12 +201,12 @@ def test_a_whole_checkpoint_that_lacks_something_is_said(whole_run: Path, tmp_pa
     newest = Checkpoints(folder / "checkpoints").written()[-1]
     save_state(newest, {key: value for key, value in load_state(newest).items() if key != missing})
     with pytest.raises(CheckpointError, match=rf"does not fit this run \(KeyError: '{missing}'\); remove it to go on"):
-        train(tiny(), folder, resume=True, quiet=True)
+        train(tiny(epochs=FOLDING), folder, resume=True, quiet=True)
 
 
 def test_a_folder_has_one_writer(whole_run: Path) -> None:
     with sole_writer(whole_run), pytest.raises(CheckpointError, match="another run is writing into"):
-        train(tiny(), whole_run, resume=True, quiet=True)
+        train(tiny(epochs=FOLDING), whole_run, resume=True, quiet=True)
 
 
 def test_checkpoints_keep_two_and_survive_damage(tmp_path: Path) -> None:
@@ -269,7 +270,7 @@ def test_several_bad_steps_roll_back(tmp_path: Path) -> None:
 
 def test_lasting_trouble_stops_with_the_cause(tmp_path: Path) -> None:
     with pytest.raises(DivergedError, match=r"not finite \(step 30, .*lower optimizer\.lr"):
-        train(tiny(), tmp_path, quiet=True, callbacks=[Spoil(lambda loop, calls: loop.step >= 30)])
+        train(tiny(epochs=FOLDING), tmp_path, quiet=True, callbacks=[Spoil(lambda loop, calls: loop.step >= 30)])
     state = Checkpoints(tmp_path / "checkpoints").load()
     assert state is not None
     assert all(t.isfinite().all() for t in state["session"]["model"].values() if t.is_floating_point())

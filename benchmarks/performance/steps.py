@@ -18,6 +18,7 @@ from benchmarks.performance.rows import Effort, Row
 from pcshrink.measure.layers import layers_of
 from pcshrink.measure.timing import interleave, paired_ratio
 from pcshrink.models import create
+from pcshrink.train.quick_norms import quick_norms
 
 Step = Callable[[], object]
 
@@ -71,7 +72,7 @@ CASES = (
 
 
 def step_of(model: nn.Module, x: torch.Tensor, mode: Mode, shrinker: pcs.Shrinker | None = None) -> Step:
-    """One optimizer step on x, with penalty and step of the shrinker if there is one."""
+    """One optimizer step on x as the trainer takes it, with penalty and step of the shrinker if there is one."""
     y = torch.randint(0, 10, (len(x),), generator=torch.Generator().manual_seed(2))
     if mode.channels_last:
         model, x = model.to(memory_format=torch.channels_last), x.contiguous(memory_format=torch.channels_last)
@@ -80,7 +81,7 @@ def step_of(model: nn.Module, x: torch.Tensor, mode: Mode, shrinker: pcs.Shrinke
     forward: Any = torch.compile(model) if mode.compiled else model
 
     def step() -> None:
-        with torch.autocast("cpu", torch.bfloat16, enabled=mode.bf16):
+        with torch.autocast("cpu", torch.bfloat16, enabled=mode.bf16), quick_norms(wanted=not mode.compiled):
             scores = forward(x)
         loss = F.cross_entropy(scores.float(), y)
         if shrinker is not None:

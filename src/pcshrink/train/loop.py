@@ -22,6 +22,7 @@ from pcshrink.train.interrupt import Interrupted, StopFlag
 from pcshrink.train.objective import Objective
 from pcshrink.train.observe import Observer
 from pcshrink.train.phases import Phases
+from pcshrink.train.quick_norms import quick_norms
 from pcshrink.train.session import Session
 from pcshrink.train.timetable import Timetable
 from pcshrink.train.together import from_first
@@ -238,7 +239,8 @@ class Loop:
         session = self.session
         images = images.to(session.dtype)
         images, partner, own = self.objective.prepare(images, self.epoch, number, self.fabric.global_rank)
-        scores = session.wrapped(images)
+        with quick_norms(wanted=not self.recipe.train.compile):
+            scores = session.wrapped(images)
         loss = session.callbacks.on_loss(self, self.objective.loss(scores, images, labels, partner, own))
         phase = self.timetable.phase(self.epoch)
         if session.shrinker is None or not session.shrinker.method.adds_loss(phase):

@@ -16,19 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from pcshrink.methods.maps import FEW, is_channels_last, moments, update_running
 from pcshrink.methods.pcs.generating import generated, generator_gradients
 from pcshrink.methods.pcs.generator import SalienceGenerator
-from pcshrink.methods.pcs.passes import (
-    FEW,
-    combine,
-    gated_norm,
-    is_channels_last,
-    moments,
-    moments_pay,
-    over_space,
-    sums_over_space,
-    update_running,
-)
+from pcshrink.methods.pcs.passes import combine, gated_norm, moments_pay, over_space, sums_over_space
 from pcshrink.methods.pooling import pool
 
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -101,7 +92,8 @@ def normed(
         )
         return out.mul_(over_space(salience, out)), mean, invstd
     mean, var = moments(x)
-    update_running(norm, mean, var, x.numel() // x.shape[1])
+    count = x.numel() // x.shape[1]
+    update_running(norm.running_mean, norm.running_var, float(norm.momentum or 0), mean, var, count)
     return gated_norm(x, salience, weight, bias, mean, var, norm.eps), mean, (var + norm.eps).rsqrt_()
 
 

@@ -66,8 +66,9 @@ RIVALS = (
     ),
     Row("truncation-input", "truncation for each input" + OWN_KNOB, _method("truncation-input", *WARMED_UP)),
 )  # fmt: skip
-# What may make the first row better.
-INGREDIENTS = (Row("learned-muon", "PCS, learned widths, Muon", ("optimizer.name=muon",)),)
+# What may make a row better.
+MUON = _method("scratch", "shrink.draw={seed}", "optimizer.name=muon")
+INGREDIENTS = (Row("scratch-muon", "the learned widths from scratch, Muon", MUON, like=LEARNED),)
 ROWS = {row.name: row for row in (*TRIAL, *RIVALS, *INGREDIENTS)}
 SEEDS = (0, 1, 2)
 

@@ -110,6 +110,15 @@ def outputs_with_gradient(model: nn.Module, example: Any) -> Tensor:
     return out.square().mean()
 
 
+@pytest.mark.parametrize("kind", ["gated", "masked", "keep", "fold"])
+def test_torch_export_takes_it_without_a_word(kind: str) -> None:
+    """Warnings are errors in these tests; torch warns of tensors that a forward pass leaves on a module."""
+    model, example = stage("Residual", kind)
+    model.eval()
+    exported = torch.export.export(model, (example,)).module()
+    torch.testing.assert_close(exported(example), outputs(model, example)[0], rtol=1e-5, atol=1e-6)
+
+
 def test_four_threads_share_one_network_with_gates() -> None:
     model, _ = stage("Residual", "keep")
     assert find_gates(model)

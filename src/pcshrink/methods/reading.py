@@ -62,7 +62,7 @@ class ReadingGate(Gate):
     def reading(self) -> Tensor:
         """What was read in this forward pass."""
         if torch.compiler.is_compiling():
-            reading = self.traced
+            reading, self.traced = self.traced, None  # nothing of a pass is left when it ends
         else:  # activation checkpointing on a GPU runs parts of a training pass again in another thread
             reading = _NOW.readings.get(self, _ANY_THREAD.get(self) if self.training else None)
         if reading is None:

@@ -3,7 +3,7 @@
     pcshrink data cifar10 --root data/cifar10
     python -m benchmarks.trial run       what is missing; [--only learned-0,random-0] [--cores 0,1] [--minutes 150]
     python -m benchmarks.trial keep      copy results, and checkpoints of unfinished runs, into benchmarks/trial/
-    python -m benchmarks.trial table     the table of the page
+    python -m benchmarks.trial table     the tables of docs/findings.md and docs/ablations.md
 
 A run takes 60 to 100 minutes of one core. Start it in the project's folder. Runs that were stopped go on, also on
 another machine once they were kept.
@@ -15,6 +15,7 @@ import argparse
 import os
 from pathlib import Path
 
+from benchmarks.trial.ablations import write_ablations
 from benchmarks.trial.keeping import keep_all
 from benchmarks.trial.rows import run_names, split_name
 from benchmarks.trial.running import train_all
@@ -41,6 +42,7 @@ def main() -> None:
         keep_all(given.runs)
     else:
         write_table()
+        write_ablations()
 
 
 if __name__ == "__main__":

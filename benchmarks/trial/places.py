@@ -9,3 +9,4 @@ DENSE = Path("zoo/resnet20-dense/model.safetensors")  # from the project's folde
 KEPT = Path(__file__).resolve().parent / "kept"
 UNFINISHED = Path(__file__).resolve().parent / "unfinished"
 FINDINGS = PROJECT / "docs" / "findings.md"
+ABLATIONS_PAGE = PROJECT / "docs" / "ablations.md"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from benchmarks.trial.places import DENSE
+from pcshrink.sweep.ablations import NAMED, Ablation, Setting
 
 RECIPE = "cifar10-resnet20"
 EPOCHS = {"dense": 0, "shrink": 20, "settle": 40}
@@ -34,12 +35,14 @@ class Row:
         title: In the table; a method that takes no budget has ``OWN_KNOB`` in it, since it lands at madds of its own.
         settings: What it changes; ``{seed}`` stands for the seed.
         like: The row whose widths it takes; its run of the same seed must be finished.
+        plain: The dense network for as many epochs, without gates.
     """
 
     name: str
     title: str
     settings: tuple[str, ...] = ()
     like: str | None = None
+    plain: bool = False
 
 
 def _method(name: str, *settings: str) -> tuple[str, ...]:
@@ -69,14 +72,34 @@ RIVALS = (
 # What may make a row better.
 MUON = _method("scratch", "shrink.draw={seed}", "optimizer.name=muon")
 INGREDIENTS = (Row("scratch-muon", "the learned widths from scratch, Muon", MUON, like=LEARNED),)
-ROWS = {row.name: row for row in (*TRIAL, *RIVALS, *INGREDIENTS)}
+# The paper's ablations are shorter. These settings are what the method does anyway, so such rows are one run.
+SHORTER = ("epochs.shrink=10", "epochs.settle=20")
+SHORTER_WARMED_UP = ("epochs.warmup=3", "epochs.shrink=7", "epochs.settle=20")
+USUAL = ("shrink.ratio=0.5", "shrink.strength=B")
+
+
+def ablation_row(ablation: Ablation, setting: Setting) -> Row:
+    """A row of a table of the paper, named by what it changes."""
+    changes = tuple(change for change in setting.changes if change not in USUAL)
+    words = [change.partition(".")[2].replace("=", "-") for change in changes]
+    name = "-".join(["ablation", *["plain"] * setting.plain, *["budget"] * ablation.budget, *words])
+    free = () if ablation.budget else ("shrink.budget=null",)
+    epochs = SHORTER_WARMED_UP if "shrink.method=truncation" in changes else SHORTER
+    return Row(name, setting.label, (*epochs, *free, *changes), plain=setting.plain)
+
+
+ABLATIONS = {
+    table: tuple(ablation_row(ablation, setting) for setting in ablation.settings) for table, ablation in NAMED.items()
+}
+_ABLATED = tuple({row.name: row for rows in ABLATIONS.values() for row in rows}.values())
+ROWS = {row.name: row for row in (*TRIAL, *RIVALS, *INGREDIENTS, *_ABLATED)}
 SEEDS = (0, 1, 2)
 
 
 def run_names() -> list[str]:
     """All runs, the most telling first: every row of the trial with one seed, then more seeds, then the others."""
     trial = [f"{row.name}-{seed}" for seed in SEEDS for row in TRIAL]
-    return trial + [f"{row.name}-{SEEDS[0]}" for row in (*RIVALS, *INGREDIENTS)]
+    return trial + [f"{row.name}-{SEEDS[0]}" for row in (*_ABLATED, *RIVALS, *INGREDIENTS)]
 
 
 def split_name(run: str) -> tuple[Row, int]:

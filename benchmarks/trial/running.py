@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.trial.places import KEPT, PROJECT, UNFINISHED
 from benchmarks.trial.rows import COMMON, RECIPE, split_name
 from pcshrink.common.files import write_text
-from pcshrink.sweep.vary import with_overrides
+from pcshrink.sweep.vary import with_overrides, without_shrinking
 from pcshrink.train.recipe.read import dump_recipe, load_recipe
 from pcshrink.train.recipe.schema import Recipe
 
@@ -28,7 +28,8 @@ def recipe_of(run: str, data: Path) -> Recipe:
     settings = [setting.format(seed=seed) for setting in row.settings]
     if row.like is not None:
         settings += ["shrink.budget=null", f"shrink.like={(KEPT / f'{row.like}-{seed}').relative_to(PROJECT)}"]
-    return with_overrides(common, settings)
+    recipe = with_overrides(common, settings)
+    return without_shrinking(recipe) if row.plain else recipe
 
 
 def is_ready(run: str) -> bool:

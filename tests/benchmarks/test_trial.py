@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.trial import keeping, running
-from benchmarks.trial.rows import LEARNED, run_names, split_name
+from benchmarks.trial import ablations, keeping, running, table
+from benchmarks.trial.rows import ABLATIONS, LEARNED, run_names, split_name
 from pcshrink.methods.registry import method_class
+
+SAME = {"K = 1/2 C", "B, lambda = 6e-6", "pcs, running", "pcs"}  # what the method does unless told otherwise
 
 
 def test_every_run_has_a_recipe_of_its_method_and_seed() -> None:
@@ -17,6 +19,9 @@ def test_every_run_has_a_recipe_of_its_method_and_seed() -> None:
         row, seed = split_name(run)
         recipe = running.recipe_of(run, Path("data/cifar10"))
         assert recipe.seed == seed
+        if row.plain or "shrink.budget=null" in row.settings:
+            assert recipe.shrink is None or recipe.shrink.budget is None
+            continue
         assert recipe.shrink is not None
         takes_budget = method_class(recipe.shrink.method).takes_budget()
         assert (recipe.shrink.budget is not None) == (takes_budget and row.like is None), run
@@ -53,6 +58,33 @@ def test_keeping_takes_results_of_finished_and_the_newest_checkpoint_of_others(
     keeping.keep_all(runs)
     assert (kept / f"{LEARNED}-1" / "model" / "pcshrink.json").is_file()
     assert not (unfinished / f"{LEARNED}-1").exists()
+
+
+def test_rows_of_a_table_have_the_same_epochs_and_what_is_the_same_is_one_run() -> None:
+    for rows in ABLATIONS.values():
+        assert {running.recipe_of(f"{row.name}-0", Path("data/cifar10")).epochs.total for row in rows} == {30}
+    names = [row.name for rows in ABLATIONS.values() for row in rows if row.title in SAME]
+    assert len(names) == 4
+    assert len(set(names)) == 1
+
+
+def test_the_page_of_ablations_has_our_rows_beside_the_papers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "ablations.md"
+    monkeypatch.setattr(ablations, "ABLATIONS_PAGE", page)
+    monkeypatch.setattr(table, "KEPT", tmp_path)
+    ablations.write_ablations()
+    assert not page.exists()
+    for row, error, madds in zip(ABLATIONS["generator"], (8.0, 7.5), (40.0, 41.0), strict=True):
+        result = {"dense": {"paper_madds": 40.0}, "compact": {"error": error, "paper_madds": madds}}
+        folder = tmp_path / f"{row.name}-0"
+        folder.mkdir()
+        (folder / "result.json").write_text(json.dumps(result))
+        (folder / "metrics.jsonl").write_text("")
+    ablations.write_ablations()
+    lines = page.read_text().splitlines()
+    assert "| no generator | 8.00 | +0.00 | 100% | 29.6 | +0.0 | 100% |" in lines
+    assert "| generator, K = 0 | 7.50 | -0.50 | 102% | 28.8 | -0.8 | 100% |" in lines
+    assert "## alpha" not in lines  # nothing of it is finished
 
 
 def test_an_unknown_run_is_said() -> None:

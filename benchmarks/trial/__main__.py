@@ -3,7 +3,7 @@
     pcshrink data cifar10 --root data/cifar10
     python -m benchmarks.trial run       what is missing; [--only learned-0,random-0] [--cores 0,1] [--minutes 150]
     python -m benchmarks.trial keep      copy results, and checkpoints of unfinished runs, into benchmarks/trial/
-    python -m benchmarks.trial table     the tables of docs/findings.md and docs/ablations.md
+    python -m benchmarks.trial table     the tables of docs/findings.md, ablations.md and rivals.md
 
 A run takes 60 to 100 minutes of one core. Start it in the project's folder. Runs that were stopped go on, also on
 another machine once they were kept.
@@ -17,6 +17,7 @@ from pathlib import Path
 
 from benchmarks.trial.ablations import write_ablations
 from benchmarks.trial.keeping import keep_all
+from benchmarks.trial.rivals import write_rivals
 from benchmarks.trial.rows import run_names, split_name
 from benchmarks.trial.running import train_all
 from benchmarks.trial.table import write_table
@@ -43,6 +44,7 @@ def main() -> None:
     else:
         write_table()
         write_ablations()
+        write_rivals()
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.trial import ablations, keeping, running, table
+from benchmarks.trial import ablations, keeping, rivals, running, table
 from benchmarks.trial.rows import ABLATIONS, LEARNED, run_names, split_name
 from pcshrink.methods.registry import method_class
 
@@ -85,6 +85,23 @@ def test_the_page_of_ablations_has_our_rows_beside_the_papers(tmp_path: Path, mo
     assert "| no generator | 8.00 | +0.00 | 100% | 29.6 | +0.0 | 100% |" in lines
     assert "| generator, K = 0 | 7.50 | -0.50 | 102% | 28.8 | -0.8 | 100% |" in lines
     assert "## alpha" not in lines  # nothing of it is finished
+
+
+def test_the_page_of_rivals_has_the_papers_figures_beside_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "rivals.md"
+    monkeypatch.setattr(rivals, "RIVALS_PAGE", page)
+    monkeypatch.setattr(table, "KEPT", tmp_path)
+    network = {"error": 9.0, "paper_madds": 17.6e6, "params": 150000, "paper_mem_access": 3e5}
+    for name, error in ((f"{LEARNED}-0", 9.0), (f"{LEARNED}-1", 9.4), ("fbs-0", 9.5)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "metrics.jsonl").write_text("")
+        (tmp_path / name / "result.json").write_text(json.dumps({"compact": network | {"error": error}}))
+    rivals.write_rivals()
+    lines = page.read_text().splitlines()
+    learned = "| PCS, learned widths | static | 2 | 9.20 | 0.28 | 17.60 M | 150,000 | 0.300 M | 8.0 | 17.6 M |"
+    assert learned in lines
+    assert "| FBS | dynamic | 1 | 9.50 |  | 17.60 M | 150,000 | 0.300 M | 9.0 | 19.2 M |" in lines
+    assert any(line.startswith("- Hinge: printed so") for line in lines)
 
 
 def test_an_unknown_run_is_said() -> None:

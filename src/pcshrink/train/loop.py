@@ -239,7 +239,7 @@ class Loop:
         session = self.session
         images = images.to(session.dtype)
         images, partner, own = self.objective.prepare(images, self.epoch, number, self.fabric.global_rank)
-        with quick_norms(wanted=not self.recipe.train.compile):
+        with quick_norms(wanted=self.fabric.device.type == "cpu" and not self.recipe.train.compile):
             scores = session.wrapped(images)
         loss = session.callbacks.on_loss(self, self.objective.loss(scores, images, labels, partner, own))
         phase = self.timetable.phase(self.epoch)

@@ -61,7 +61,7 @@ def _batch_norm(
 
 def _pays(x: Tensor, weight: Tensor) -> bool:
     return (
-        x.device.type == "cpu"
+        x.device.type == "cpu"  # a part of the network may be elsewhere
         and weight.dtype == torch.float32
         and x.dtype in (torch.float32, torch.bfloat16)
         and torch.is_grad_enabled()

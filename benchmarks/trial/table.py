@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.trial.places import FINDINGS, KEPT
-from benchmarks.trial.rows import INGREDIENTS, LEARNED, RIVALS, SEEDS, TRIAL, Row
+from benchmarks.trial.rows import BRIEF, INGREDIENTS, LEARNED, RIVALS, SCRATCH_MUON, SEEDS, TRIAL, Row
 
 BEGIN, END = "<!-- trial -->", "<!-- end of trial -->"
 HEAD = (
@@ -26,8 +26,9 @@ def write_table() -> None:
         _table(TRIAL),
         _verdict(),
         _table(RIVALS, only_finished=True),
-        _table(INGREDIENTS, only_finished=True),
+        _table([SCRATCH_MUON], only_finished=True),
         _widths(),
+        _ingredients(),
     ]
     text = "\n\n".join(part for part in parts if part)
     FINDINGS.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
@@ -90,6 +91,13 @@ def _verdict() -> str:
         word = "ahead by more than the spread" if ahead > spread else "not ahead by more than the spread"
         lines.append(f"- {TRIAL[0].title} against {row.title}: {ahead:+.2f} points, spread {spread:.2f}: {word}.")
     return "\n".join(lines)
+
+
+def _ingredients() -> str:
+    """What a single change does to the first row in fewer epochs."""
+    table = _table(INGREDIENTS, only_finished=True)
+    epochs = " and ".join(setting.partition(".")[2].replace("=", " ") for setting in BRIEF)
+    return f"One thing changed at a time, in fewer epochs ({epochs}):\n\n{table}" if table else ""
 
 
 def _widths() -> str:

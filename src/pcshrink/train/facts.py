@@ -79,6 +79,19 @@ class Aim:
     keep: dict[str, int]
 
 
+@dataclass
+class Timed:
+    """What was measured for a latency budget or for prices; the stopwatch alone writes it.
+
+    Attributes:
+        times: What the layers take.
+        aim: For a latency budget: the widths that were chosen.
+    """
+
+    times: LayerTimes | None = None
+    aim: Aim | None = None
+
+
 @dataclass(frozen=True)
 class Size:
     """What is left at an epoch's end if everything dead were cut; for a dynamic method, what the mean input costs."""
@@ -99,8 +112,7 @@ class Facts:
         widths: What each group is to keep, where another network's widths are taken.
         size: As of the last epoch.
         cut: The end of the shrinking phase.
-        aim: For a latency budget.
-        times: What the layers take, where it was measured.
+        timed: What was measured by the clock.
     """
 
     dense: Dense | None = None
@@ -109,8 +121,7 @@ class Facts:
     widths: dict[str, int] | None = None
     size: Size | None = None
     cut: Cut | None = None
-    aim: Aim | None = None
-    times: LayerTimes | None = None
+    timed: Timed = field(default_factory=Timed)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for the checkpoint."""
@@ -120,6 +131,7 @@ class Facts:
     def from_dict(cls, data: Mapping[str, Any]) -> Facts:
         """Read ``to_dict`` back."""
         dense = data["dense"]
+        timed = data.get("timed", data)  # checkpoints of earlier versions have its entries among the others
         return cls(
             dense=Dense(Costs(**dense["costs"]), dict(dense["score"])) if dense else None,
             channels=int(data["channels"]),
@@ -127,6 +139,8 @@ class Facts:
             widths={str(n): int(w) for n, w in data["widths"].items()} if data["widths"] else None,
             size=Size(**data["size"]) if data["size"] else None,
             cut=Cut(**data["cut"]) if data["cut"] else None,
-            aim=Aim(**data["aim"]) if data["aim"] else None,
-            times=LayerTimes(**data["times"]) if data["times"] else None,
+            timed=Timed(
+                times=LayerTimes(**timed["times"]) if timed["times"] else None,
+                aim=Aim(**timed["aim"]) if timed["aim"] else None,
+            ),
         )

@@ -57,8 +57,8 @@ def finish(session: Session, phases: Phases, folder: Path) -> Result:
         result.dense |= score.figures()
     if phases.limit is not None:
         result.budget = _counted(phases.limit, result, final, session.example)
-    elif facts.aim is not None and session.fabric.is_global_zero and session.settings.budget is not None:
-        result.budget = _timed(facts.aim, _latency_share(result, session, final, session.settings.budget))
+    elif facts.timed.aim is not None and session.fabric.is_global_zero and session.settings.budget is not None:
+        result.budget = _timed(facts.timed.aim, _latency_share(result, session, final, session.settings.budget))
     if plan is not None:
         result.widths = {name: len(kept) for name, kept in plan.groups.items()}
     from_first(session.fabric, lambda: _measure_and_write(result, session, final, plan))

@@ -193,7 +193,7 @@ class Phases:
         return target_of(budget, shrinker, self.session.example, costs, watch, gates=gates, limit=self.limit)
 
     def _stopwatch(self, shrinker: Shrinker) -> Stopwatch:
-        return Stopwatch(self.session, shrinker, self.facts, self.console, self.session.settings.budget)
+        return Stopwatch(self.session, shrinker, self.facts.timed, self.console, self.session.settings.budget)
 
     def _call_teacher(self) -> None:
         if self.recipe.distill is not None:

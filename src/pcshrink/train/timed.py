@@ -10,42 +10,42 @@ from pcshrink.budget.latency import Family, LatencyChoice, Search, choose
 from pcshrink.measure.layers import LayerTable
 from pcshrink.shrinker import Shrinker
 from pcshrink.train.console import Console
-from pcshrink.train.facts import Aim, Facts
+from pcshrink.train.facts import Aim, Timed
 from pcshrink.train.session import Session, blank_model
 from pcshrink.train.together import from_first
 
 
 class Stopwatch:
-    """Measures for all processes of a run; rank 0 does it, and what it finds is kept in the facts.
+    """Measures for all processes of a run; rank 0 does it, and what it finds is kept among the facts.
 
     Args:
         session: What is trained.
         shrinker: Of its network, or of a copy.
-        facts: Where layer times and the chosen widths are kept.
+        timed: What was measured before, and where layer times and the chosen widths are kept.
         console: Where to say what is measured.
         budget: Runtime, threads and batch, and the share where time is what is limited; by default the usual ones.
     """
 
     def __init__(
-        self, session: Session, shrinker: Shrinker, facts: Facts, console: Console, budget: BudgetConfig | None
+        self, session: Session, shrinker: Shrinker, timed: Timed, console: Console, budget: BudgetConfig | None
     ) -> None:
-        self.session, self.shrinker, self.facts, self.console = session, shrinker, facts, console
+        self.session, self.shrinker, self.timed, self.console = session, shrinker, timed, console
         self.budget = budget or BudgetConfig(madds=1.0)  # only where and how to measure is read of it
         self._table: LayerTable | None = None
 
     def times(self) -> LayerTimes:
         """What the layers take, measured once in a run."""
-        if self.facts.times is None:
+        if self.timed.times is None:
             self.console.say(f"measuring layers ({self.budget.runtime}) ...")
-            self.facts.times = from_first(self.session.fabric, lambda: self._search().times())
-        return self.facts.times
+            self.timed.times = from_first(self.session.fabric, lambda: self._search().times())
+        return self.timed.times
 
     def widths(self, family: Family | None) -> dict[str, int]:
         """Widths of a family that were measured to take the share asked for; without one all groups give the same."""
-        if family is None and self.facts.aim is not None:
-            return self.facts.aim.keep  # a run that goes on, or a network that was cut: these widths were found before
+        if family is None and self.timed.aim is not None:
+            return self.timed.aim.keep  # a run that goes on, or a network that was cut: these widths were found before
         choice = from_first(self.session.fabric, lambda: self._choose(family))
-        self.facts.aim = Aim(choice.asked, self.budget.runtime, choice.reached, choice.note, choice.keep)
+        self.timed.aim = Aim(choice.asked, self.budget.runtime, choice.reached, choice.note, choice.keep)
         note = f"; {choice.note}" if choice.note else ""
         self.console.say(f"widths for {choice.reached:.3f} of the dense latency chosen{note}")
         return choice.keep

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import pcshrink as pcs
-from pcshrink.train.muon import Muon, orthogonal, turning
+from pcshrink.train.muon import Muon, orthogonal, turn_, turning
 from pcshrink.train.run import train
 from testing.small_net import EXAMPLE, small_net
 from testing.training import model_bytes, tiny, train_with_stops
@@ -61,7 +61,29 @@ def test_filters_turn_by_the_angle_and_the_rest_moves_as_with_sgd() -> None:
         old, new = before[name].flatten(), own.detach().flatten()
         cosine = float(F.cosine_similarity(old, new, dim=0))
         assert math.acos(cosine) == pytest.approx(0.03, rel=0.1)
-        assert float(new.norm()) == pytest.approx(float(old.norm()), rel=0.01)
+        assert float(new.norm()) == pytest.approx(float(old.norm()), rel=1e-5)
+
+
+@pytest.mark.parametrize("toward", [1.0, 0.0, -1.0], ids=["shorter", "aside", "longer"])
+def test_the_size_of_filters_stays_whatever_the_momentum(toward: float) -> None:
+    torch.manual_seed(0)
+    filters = torch.randn(6, 4, 3, 3, dtype=torch.float64)
+    for _ in range(50):
+        old = filters.clone()
+        turn_(filters, torch.randn_like(filters) + 5 * toward * filters, 0.1)
+        assert float(filters.norm()) == pytest.approx(float(old.norm()), rel=1e-12)
+        cosine = float(F.cosine_similarity(old.flatten(), filters.flatten(), dim=0))
+        assert math.acos(cosine) == pytest.approx(0.1, rel=1e-6)
+
+
+def test_filters_without_a_gradient_or_of_size_zero_stay() -> None:
+    filters = torch.randn(4, 2, 3, 3)
+    before = filters.clone()
+    turn_(filters, torch.zeros_like(filters), 0.1)
+    torch.testing.assert_close(filters, before)
+    empty = torch.zeros(4, 2, 3, 3)
+    turn_(empty, torch.randn(4, 2, 3, 3), 0.1)
+    assert torch.equal(empty, torch.zeros(4, 2, 3, 3))
 
 
 def test_gates_and_depthwise_filters_do_not_turn() -> None:

@@ -8,6 +8,7 @@ as it is, so it means the same whatever they are scaled by, before a cut and aft
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -58,10 +59,19 @@ class Muon(torch.optim.SGD):
         momentum = memory.setdefault("momentum_buffer", torch.zeros_like(filters))
         momentum.mul_(group["momentum"]).add_(gradient)
         ahead = gradient.add(momentum, alpha=group["momentum"]) if group["nesterov"] else momentum
-        way = orthogonal(ahead.flatten(1)).view(filters.shape)
-        angle, size = group["turn"] * group["lr"], torch.linalg.vector_norm(filters)
-        way *= angle * size / torch.linalg.vector_norm(way).clamp(min=torch.finfo(way.dtype).tiny)
-        filters.mul_(1 - angle**2 / 2).sub_(way)
+        turn_(filters, orthogonal(ahead.flatten(1)).view(filters.shape), group["turn"] * group["lr"])
+
+
+def turn_(filters: Tensor, way: Tensor, angle: float) -> None:
+    """Turn filters by an angle away from ``way``, which is used up; their size stays.
+
+    The momentum has a part along the filters themselves. Left in, it would make them longer with every step.
+    """
+    size, least = torch.linalg.vector_norm(filters), torch.finfo(filters.dtype).tiny
+    way.sub_(filters, alpha=float((way * filters).sum() / size.square().clamp(min=least)))
+    way.mul_(math.tan(angle) * size / torch.linalg.vector_norm(way).clamp(min=least))
+    filters.sub_(way)
+    filters.mul_(size / torch.linalg.vector_norm(filters).clamp(min=least))
 
 
 def orthogonal(matrix: Tensor) -> Tensor:

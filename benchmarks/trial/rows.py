@@ -81,11 +81,8 @@ INGREDIENTS = tuple(
         ("mixup", "mixup 0.2", ("train.mixup=0.2",)),
         ("lr", "learning rate 0.2", ("optimizer.lr=0.2",)),
         ("madds", "price madds", ("shrink.price=madds",)),
-        (
-            "muon",
-            "Muon",
-            ("optimizer.name=muon", "optimizer.lr=0.03", "optimizer.turn=0.01", "optimizer.settle_lr=0.1"),
-        ),
+        ("muon", "Muon, angle 0.01 and then 0.033", (*MUON, "optimizer.lr=0.03", "optimizer.settle_lr=0.1")),
+        ("muon-low", "Muon, angle 0.01", MUON),
     )
 )
 SCRATCH_MUON = Row(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from torch import Tensor
 
-from benchmarks.trial.rows import EPOCHS, OWN_KNOB, run_names, split_name
+from benchmarks.trial.rows import EPOCHS, OWN_KNOB, RIVALS, TRIAL
 from benchmarks.trial.running import recipe_of
 from pcshrink.methods.registry import method_class
 from pcshrink.methods.truncation import TruncationByInput, TruncationByInputConfig
@@ -40,8 +40,9 @@ def test_what_was_saved_goes_on_cutting() -> None:
 
 
 def test_rows_of_the_trial_have_the_same_epochs_and_say_where_there_is_no_budget() -> None:
-    for run in run_names():
-        recipe, row = recipe_of(run, Path("data/cifar10")), split_name(run)[0]
+    for row in (*TRIAL, *RIVALS):
+        run = f"{row.name}-0"
+        recipe = recipe_of(run, Path("data/cifar10"))
         assert recipe.shrink is not None
         takes_budget = method_class(recipe.shrink.method).takes_budget()
         assert row.title.endswith(OWN_KNOB) == (not takes_budget), run

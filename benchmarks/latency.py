@@ -14,6 +14,7 @@ import argparse
 import os
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -24,7 +25,7 @@ from pcshrink.artifact import load, save
 from pcshrink.measure.layers import Layer, layers_of, narrowed
 from pcshrink.measure.timing import Ratio, interleave, median_interval, paired_ratio, settled
 from pcshrink.measure.widths import measure_staircase
-from pcshrink.methods.select import count
+from pcshrink.methods.select import by_pattern, count
 from pcshrink.models import create
 from pcshrink.runtime.run import ready, use_threads
 from pcshrink.surgery.cut import apply_plan
@@ -39,7 +40,7 @@ def madds(layers: dict[str, list[Layer]]) -> int:
 
 
 def plan_at(
-    shrinker: pcs.Shrinker, layers: dict[str, list[Layer]], share: float, align: int
+    shrinker: pcs.Shrinker, layers: dict[str, list[Layer]], share: float, align: int | Mapping[str, int]
 ) -> tuple[PrunePlan, float]:
     """All groups at one ratio, aligned, so that this share of the madds is left; then filled up one by one."""
 
@@ -47,18 +48,19 @@ def plan_at(
         return shrinker.plan({g.name: torch.arange(g.channels) < kept[g.name] for g in shrinker.groups})
 
     def at(ratio: float) -> dict[str, int]:
-        return {g.name: g.channels - count(1 - ratio, g.channels, 1, align) for g in shrinker.groups}
+        return {g.name: g.channels - count(1 - ratio, g.channels, 1, step[g.name]) for g in shrinker.groups}
 
     def left(kept: dict[str, int]) -> float:
         return madds(narrowed(layers, plan(kept))) / whole
 
+    step = {group.name: by_pattern(align, group.writers, 1) for group in shrinker.groups}
     whole, low, high = madds(layers), 0.0, 1.0
     for _ in range(10):
         middle = (low + high) / 2
         low, high = (middle, high) if left(at(middle)) <= share else (low, middle)
     kept = at(low)
     for group in reversed(shrinker.groups):  # late layers first: their small maps take the least time for their madds
-        wider = kept | {group.name: min(kept[group.name] + align, group.channels)}
+        wider = kept | {group.name: min(kept[group.name] + step[group.name], group.channels)}
         kept = wider if left(wider) <= share else kept
     return plan(kept), left(kept)
 

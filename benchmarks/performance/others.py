@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 from benchmarks import start, training
@@ -46,7 +45,7 @@ def measure_run(effort: Effort, images: int = 1280, epochs: int = 12) -> Iterato
 def measure_deployment(
     effort: Effort, runtimes: tuple[str, ...] = ("onnxruntime", "openvino"), nets: tuple[str, ...] = NETS
 ) -> Iterator[Row]:
-    """Batch 1 at 224 px, widths aligned to 16, half of the multiply-adds."""
+    """Batch 1 at 224 px, widths aligned to 16, half of the multiply-adds; nothing else may run on the machine."""
     for net in nets:
         wanted = [runtime for runtime in runtimes if effort.match in f"{TITLES[net]}, {runtime}"]
         if not wanted:
@@ -56,7 +55,7 @@ def measure_deployment(
         for runtime in wanted:
             with use_threads(1):
                 calls = {name: ready(model, example, runtime, 1) for name, model in networks.items()}
-                times = interleave(calls, effort.seconds / 4, effort.rounds, clock=time.process_time)
+                times = interleave(calls, effort.seconds / 4, effort.rounds)  # by the wall clock
             del calls  # four networks of the size of VGG-16 fill gigabytes
             folded = paired_ratio(times["aligned, folded"], times["dense"]).value
             realised = (1 - folded) / (1 - shares["aligned, folded"])

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from benchmarks.trial.places import KEPT, UNFINISHED
-from benchmarks.trial.rows import LEARNED, run_names, split_name
+from benchmarks.trial.rows import run_names, split_name
 from pcshrink.train.checkpoint import Checkpoints
 
 FACTS = ("recipe.yaml", "metrics.jsonl", "result.json", "history.bin")
@@ -26,7 +26,7 @@ def keep_all(runs: Path) -> None:
 def _keep_finished(name: str, folder: Path) -> None:
     for file in FACTS:
         _copy(folder / file, KEPT / name / file)
-    if split_name(name)[0].name == LEARNED:  # other rows take their widths from its network
+    if split_name(name)[0].keeps_model:
         shutil.copytree(folder / "model", KEPT / name / "model", dirs_exist_ok=True)
     shutil.rmtree(UNFINISHED / name, ignore_errors=True)
     error = json.loads((folder / "result.json").read_text(encoding="utf-8"))["compact"]["error"]

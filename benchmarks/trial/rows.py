@@ -1,4 +1,7 @@
-"""Which trainings there are. All start from ``zoo/resnet20-dense`` and have the same epochs."""
+"""Which trainings there are.
+
+Those of the trial start from ``zoo/resnet20-dense`` and have the same epochs; shipped ones are built-in recipes.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,11 @@ COMMON = (
     "train.threads=1",
     "output.eval_every=2",
 )
+# What is shipped has the recipe's own epochs and widths; its dense phase is that of the zoo's network.
+AS_SHIPPED = ("train.precision=bf16", "train.threads=1", "output.eval_every=4")
+SHRINKS = (f"model.weights={DENSE}", "epochs.dense=0")
+TEACHER = "data/resnet56-4bfd9763.th"  # see docs/results.md
+SEEDS = (0, 1, 2)
 LEARNED = "learned"
 # Untrained generators rank channels at random, and truncation zeroes by that ranking at once; the paper trains them for
 # 30 epochs before. So its rows have a warm-up, taken from the shrinking phase: all rows have the same number of epochs.
@@ -36,6 +44,10 @@ class Row:
         settings: What it changes; ``{seed}`` stands for the seed.
         like: The row whose widths it takes; its run of the same seed must be finished.
         plain: The dense network for as many epochs, without gates.
+        recipe: What the settings are for.
+        common: What all rows of its kind change first.
+        keeps_model: Whether other rows or the zoo take its network.
+        seeds: What it is trained with.
     """
 
     name: str
@@ -43,6 +55,10 @@ class Row:
     settings: tuple[str, ...] = ()
     like: str | None = None
     plain: bool = False
+    recipe: str = RECIPE
+    common: tuple[str, ...] = COMMON
+    keeps_model: bool = False
+    seeds: tuple[int, ...] = SEEDS
 
 
 def _method(name: str, *settings: str) -> tuple[str, ...]:
@@ -50,7 +66,7 @@ def _method(name: str, *settings: str) -> tuple[str, ...]:
 
 
 TRIAL = (
-    Row(LEARNED, "PCS, learned widths"),
+    Row(LEARNED, "PCS, learned widths", keeps_model=True),
     Row("random", "random channels at the learned widths", _method("random", "shrink.draw={seed}"), like=LEARNED),
     Row("truncation", "truncation", _method("truncation", *WARMED_UP)),
     Row("scratch", "the learned widths from scratch", _method("scratch", "shrink.draw={seed}"), like=LEARNED),
@@ -69,6 +85,15 @@ RIVALS = (
     ),
     Row("truncation-input", "truncation for each input" + OWN_KNOB, _method("truncation-input", *WARMED_UP)),
 )  # fmt: skip
+TAUGHT = (*SHRINKS, f"distill.weights={TEACHER}")
+SHIPPED = tuple(
+    Row(name, title, settings, recipe=recipe, common=AS_SHIPPED, keeps_model=True, seeds=seeds)
+    for name, title, recipe, settings, seeds in (
+        ("shipped", "ResNet-20, PCS", RECIPE, SHRINKS, SEEDS),
+        ("shipped-taught", "ResNet-20, PCS, taught", f"{RECIPE}-taught", TAUGHT, SEEDS),
+        ("shipped-dense", "ResNet-20, dense", f"{RECIPE}-dense", ("epochs.dense=200",), SEEDS[:1]),
+    )
+)
 # What may make a row better: the first row in fewer epochs, with one thing changed.
 MUON = ("optimizer.name=muon", "optimizer.turn=0.01")
 BRIEF = ("epochs.shrink=5", "epochs.settle=10")
@@ -109,13 +134,12 @@ ABLATIONS = {
     table: tuple(ablation_row(ablation, setting) for setting in ablation.settings) for table, ablation in NAMED.items()
 }
 _ABLATED = tuple({row.name: row for rows in ABLATIONS.values() for row in rows}.values())
-ROWS = {row.name: row for row in (*TRIAL, *RIVALS, *INGREDIENTS, SCRATCH_MUON, *_ABLATED)}
-SEEDS = (0, 1, 2)
+ROWS = {row.name: row for row in (*TRIAL, *SHIPPED, *RIVALS, *INGREDIENTS, SCRATCH_MUON, *_ABLATED)}
 
 
 def run_names() -> list[str]:
-    """All runs, the most telling first: every row of the trial with one seed, then more seeds, then the others."""
-    trial = [f"{row.name}-{seed}" for seed in SEEDS for row in TRIAL]
+    """All runs, the most telling first: every row with one seed, then more seeds, then the others."""
+    trial = [f"{row.name}-{seed}" for seed in SEEDS for row in (*TRIAL, *SHIPPED) if seed in row.seeds]
     brief = [f"{row.name}-{seed}" for seed in SEEDS[:2] for row in INGREDIENTS]
     return trial + brief + [f"{row.name}-{SEEDS[0]}" for row in (*_ABLATED, *RIVALS, SCRATCH_MUON)]
 

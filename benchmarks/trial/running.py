@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.trial.places import KEPT, PROJECT, UNFINISHED
-from benchmarks.trial.rows import COMMON, RECIPE, split_name
+from benchmarks.trial.rows import split_name
 from pcshrink.common.files import write_text
 from pcshrink.sweep.vary import with_overrides, without_shrinking
 from pcshrink.train.recipe.read import dump_recipe, load_recipe
@@ -24,7 +24,7 @@ SECONDS_BETWEEN_LOOKS = 1.0
 def recipe_of(run: str, data: Path) -> Recipe:
     """What a run trains."""
     row, seed = split_name(run)
-    common = load_recipe(RECIPE, [*COMMON, f"data.root={data}", f"seed={seed}"])
+    common = load_recipe(row.recipe, [*row.common, f"data.root={data}", f"seed={seed}"])
     settings = [setting.format(seed=seed) for setting in row.settings]
     if row.like is not None:
         settings += ["shrink.budget=null", f"shrink.like={(KEPT / f'{row.like}-{seed}').relative_to(PROJECT)}"]

@@ -49,8 +49,9 @@ class MethodConfig:
             pattern (glob over the names of a group's writers) to a number, groups that match nothing staying whole.
         total_steps: Length of the shrinking phase in optimizer steps.
         min_channels: Every group keeps at least this many channels.
-        align: Kept widths are multiples of this where the group is large enough; "auto" measures what this machine
-            likes when attaching (some seconds).
+        align: Kept widths are multiples of this where the group is large enough; a whole number, a mapping from a
+            pattern to a number as for ``ratio``, groups that match nothing having any width, or "auto", which measures
+            what this machine likes when attaching (some seconds).
         include: Only groups with a writer that matches one of these patterns shrink (all when empty).
         exclude: Layers that match one of these patterns keep their output channels.
         prove: Prove every group on the model when attaching.
@@ -61,7 +62,7 @@ class MethodConfig:
     ratio: float | Mapping[str, float] = 0.5
     total_steps: int = field(default=1000, metadata=BY_RUN)
     min_channels: int = 2
-    align: int | Literal["auto"] = 1
+    align: int | Literal["auto"] | Mapping[str, int] = 1
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     prove: bool = field(default=True, metadata=BY_RUN)
@@ -82,7 +83,7 @@ class MethodConfig:
             object.__setattr__(self, name, tuple(value))
         self.check_counts("total_steps", "min_channels")
         if self.align != "auto":
-            self.check_counts("align")
+            self._check_align()
         self.check_choices()
 
     @classmethod
@@ -100,12 +101,24 @@ class MethodConfig:
     def to_dict(self) -> dict[str, Any]:
         """Plain data that ``from_dict`` and JSON understand."""
         settings = dataclasses.asdict(self)
-        settings["ratio"] = dict(self.ratio) if isinstance(self.ratio, Mapping) else self.ratio
+        for name in ("ratio", "align"):
+            value = getattr(self, name)
+            settings[name] = dict(value) if isinstance(value, Mapping) else value
         return settings | {"include": list(self.include), "exclude": list(self.exclude)}
 
     def for_run(self: Config, run: RunFacts) -> Config:
         """The same settings with those that follow from a run."""
         return dataclasses.replace(self, total_steps=run.total_steps, prove=run.prove)
+
+    def _check_align(self) -> None:
+        if not isinstance(self.align, Mapping):
+            self.check_counts("align")
+            return
+        self.check(bool(self.align), "align", self.align, "a whole number, or at least one pattern with a number")
+        for pattern, step in self.align.items():
+            self.check(isinstance(pattern, str), "align", self.align, "a number, or a number for each pattern of names")
+            fine = type(step) is int and step >= 1
+            self.check(fine, f"align[{pattern!r}]", step, "a whole number of at least 1")
 
     def check(self, fine: bool, name: str, value: object, wanted: str) -> None:
         """Complain about a field.

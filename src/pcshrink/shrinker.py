@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import logging
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -106,8 +107,8 @@ class Shrinker:
         return self.method.selected()
 
     @property
-    def align(self) -> int:
-        """What kept widths are multiples of, measured if the settings say "auto"."""
+    def align(self) -> dict[str, int]:
+        """What kept widths are multiples of, by group; measured if the settings say "auto"."""
         return self.method.align
 
     def aim(self, keep: Mapping[str, int]) -> None:
@@ -309,12 +310,20 @@ def split_parameters(model: nn.Module, weight_decay: float) -> list[dict[str, An
 def _check_alignment(config: MethodConfig, coupling: Coupling) -> None:
     """Refuse an alignment that no group is large enough for; groups that were cut already may well be smaller."""
     largest = max((group.channels for group in coupling.groups), default=0)
-    if config.prove and config.align != "auto" and config.align > max(largest, 1):
-        message = f"align {config.align} has no effect: the largest group has {largest} channels; take 8 or 16"
-        raise ConfigError(message)
+    if not config.prove or config.align == "auto":
+        return
+    writers = [writer for group in coupling.groups for writer in group.writers]
+    steps = config.align if isinstance(config.align, Mapping) else {"*": config.align}
+    for pattern, step in steps.items():
+        if step > max(largest, 1):
+            message = f"align {step} has no effect: the largest group has {largest} channels; take 8 or 16"
+            raise ConfigError(message)
+        if coupling.groups and not fnmatch.filter(writers, pattern):
+            message = f"align[{pattern!r}] matches no layer that shrinks; these do: {', '.join(writers)}"
+            raise ConfigError(message)
 
 
-def _alignment(config: MethodConfig) -> int:
+def _alignment(config: MethodConfig) -> int | Mapping[str, int]:
     if config.align != "auto":
         return config.align
     from pcshrink.measure.widths import auto_alignment

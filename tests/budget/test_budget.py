@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
+from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -51,7 +54,8 @@ def target_of(
 ) -> CostTarget:
     config = BudgetConfig(**{metric: amount, "convention": convention})
     costs = CostModel.of(shrinker, example, gates=gates, convention=convention)
-    return CostTarget(Limit.of(config, shrinker, example), costs, shrinker.config, align, gates)
+    steps = dict.fromkeys(costs.names, align)
+    return CostTarget(Limit.of(config, shrinker, example), costs, shrinker.config, steps, gates)
 
 
 def really(
@@ -98,7 +102,26 @@ def test_budgets_are_met_within_one_per_cent(metric: str, amount: float, convent
         dense = pcs.profile(create("resnet20"), example, convention)  # type: ignore[arg-type]
         share = amount if amount <= 1 else amount / getattr(dense, metric)
         assert reached / getattr(dense, metric) == pytest.approx(share, rel=0.01)
-        assert all(width % target.align == 0 and width >= 2 for width in widths.values())
+        assert all(width % target.align[name] == 0 and width >= 2 for name, width in widths.items())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_coarse_widths_keep_what_is_worth_the_most(seed: int) -> None:
+    shrinker, example = gated("digitsnet")
+    target = target_of(shrinker, example, 0.4, align=8)
+    generator = torch.Generator().manual_seed(seed)
+    scores = {g.name: torch.rand(g.channels, generator=generator) for g in shrinker.groups}
+
+    def worth(widths: Iterable[int]) -> float:
+        return sum(float(scores[n].topk(int(w)).values.sum()) for n, w in zip(target.model.names, widths, strict=True))
+
+    steps = [range(8, int(full) + 1, 8) for full in target.model.full]
+    choices = [np.array(choice, dtype=np.float64) for choice in itertools.product(*steps)]
+    close = [choice for choice in choices if target.close(choice) and target.cost_of(choice) <= target.limit]
+    chosen = target.model.widths(target.widths(scores))
+    assert target.close(chosen)
+    assert target.cost_of(chosen) <= target.limit
+    assert worth(chosen) >= 0.95 * max(map(worth, close))
 
 
 def test_widths_by_scores_follow_the_scores() -> None:

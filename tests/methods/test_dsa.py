@@ -109,7 +109,7 @@ def attach(share: float = 0.5, norm: bool = True, **settings: object) -> tuple[n
     x = torch.randn(7, 3, 6, 6, dtype=torch.float64)
     shrinker = pcs.attach_(model, x[:2], DSAConfig(total_steps=40, **settings))  # type: ignore[arg-type]
     limit = Limit.of(BudgetConfig(madds=share), shrinker, x[:2])
-    shrinker.method.set_target(CostTarget(limit, CostModel.of(shrinker, x[:2]), shrinker.config, 1))
+    shrinker.method.set_target(CostTarget(limit, CostModel.of(shrinker, x[:2]), shrinker.config, shrinker.align))
     return model, shrinker.method, x
 
 

@@ -166,7 +166,7 @@ def test_one_ranking_of_all_channels_meets_a_budget() -> None:
         model.nb.weight[:4] *= 0.01
     shrinker = pcs.attach_(model, x, TorchPruningConfig(scope="global", min_channels=1))
     limit = Limit.of(BudgetConfig(madds=0.45), shrinker, x)
-    target = CostTarget(limit, CostModel.of(shrinker, x), shrinker.config, 1)
+    target = CostTarget(limit, CostModel.of(shrinker, x), shrinker.config, shrinker.align)
     shrinker.method.set_target(target)
     kept = {g.name: g.channels - g.k for g in shrinker.groups}
     assert kept["b"] / 5 < kept["a"] / 6

@@ -90,6 +90,15 @@ def test_folded_equals_constant_gates(case: Case, dtype: torch.dtype) -> None:
     assert relative(outputs(model, other), outputs(small, other)) <= LIMIT[dtype]
 
 
+def test_a_mask_leaves_with_what_it_closed() -> None:
+    case = next(iter(CASES.values()))
+    model, example, shrinker = gated(case)
+    plan = shrinker.plan(random_keep(shrinker, seed=5))
+    shrinker.mask_(plan)
+    assert all(gate.masked for gate in find_gates(model).values())
+    assert not any(gate.masked for gate in find_gates(pcs.compact(model, plan, example)).values())
+
+
 @each_case
 def test_detach_gives_the_original_back(case: Case) -> None:
     model, example = case.model(), case.inputs()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 import pcshrink as pcs
-from pcshrink.errors import PlanMismatchError
+from pcshrink.errors import ConfigError, PlanMismatchError
+from pcshrink.models import create
 from pcshrink.surgery.cut import apply_plan
 from testing.checks import random_keep
 from testing.nets import CASES
@@ -105,6 +107,27 @@ def test_two_cuts_are_one(name: str) -> None:
     assert list(once.state_dict()) == list(twice.state_dict())
     for key, tensor in once.state_dict().items():
         assert torch.equal(tensor, twice.state_dict()[key]), key
+
+
+def test_widths_are_aligned_by_pattern() -> None:
+    config = pcs.ShrinkConfig(ratio=0.6, align={"layer1.*": 8, "layer3.*": 16})
+    shrinker = pcs.attach_(create("resnet20"), torch.randn(1, 3, 32, 32), config)
+    assert shrinker.align["layer1.0.conv1"] == 8
+    assert shrinker.align["layer2.1.conv1"] == 1
+    assert shrinker.align["layer3.2.conv1"] == 16
+    kept = {group.name: group.channels - group.k for group in shrinker.groups}
+    assert (kept["layer1.1.conv1"], kept["layer2.1.conv1"], kept["layer3.1.conv1"]) == (8, 13, 32)
+
+
+@pytest.mark.parametrize(("align", "message"), [
+    ({"layer9.*": 8}, "matches no layer that shrinks"),
+    ({"layer1.*": 128}, "has no effect"),
+    ({"layer1.*": 0}, "whole number of at least 1"),
+    ({}, "at least one pattern"),
+])  # fmt: skip
+def test_bad_alignments_by_pattern_are_refused(align: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        pcs.attach_(create("resnet20"), torch.randn(1, 3, 32, 32), pcs.ShrinkConfig(align=align))
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -56,6 +56,7 @@ def test_built_in_recipes(name: str, validator: jsonschema.Draft202012Validator)
         SMALL,
         with_shrink(budget={"madds": 0.4}),
         with_shrink(strength="A", align="auto", ratio={"layer1.*": 0.3}),
+        with_shrink(align={"layer1.*": 8, "*": 16}),
         with_shrink(method="truncation", budget={"params": 20000}),
         SMALL | {"data": {"name": "folder", "root": "images", "workers": 2, "mean": [0.5, 0.5, 0.5]}},
     ],

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +18,8 @@ from pcshrink.errors import ConfigError, OutOfReachError
 from pcshrink.methods.select import count
 from pcshrink.shrinker import Shrinker
 
+MOST_EXCHANGES = 8
+GROUPS_CHANGED = ((16, 3), (64, 2), (math.inf, 1))  # up to so many groups in the network, so many in one exchange
 FREEDOM = 0.8  # the least widths cost at most this share of the limit, so that groups can differ
 
 
@@ -64,14 +68,14 @@ class CostTarget:
         budget: The limit.
         model: The cost as a function of the widths.
         rules: Least widths.
-        align: What widths are multiples of.
+        align: What widths are multiples of, by group.
         gates: "keep" or "fold", for messages.
     """
 
     budget: Limit
     model: CostModel
     rules: MethodConfig
-    align: int
+    align: Mapping[str, int]
     gates: str = "keep"
 
     @property
@@ -92,14 +96,15 @@ class CostTarget:
         """The same for an array of widths."""
         return self.model.cost(widths, self.budget.config.quantity)
 
-    def allowed(self, full: int, wanted: float) -> int:
-        """The allowed width nearest to the wanted one: aligned where the group is large enough, never too small."""
+    def allowed(self, index: int, wanted: float) -> int:
+        """A group's width nearest to the wanted one: aligned where the group is large enough, never too small."""
+        full = int(self.model.full[index])
         ratio = min(max(1 - wanted / full, 0.0), 1.0)
-        return max(full - count(ratio, full, self.rules.min_channels, self.align), 1)
+        return max(full - count(ratio, full, self.rules.min_channels, self.align[self.model.names[index]]), 1)
 
     def at(self, ratio: float) -> Floats:
         """All groups at one keep ratio."""
-        return np.array([self.allowed(int(w), ratio * w) for w in self.model.full], dtype=np.float64)
+        return np.array([self.allowed(i, ratio * w) for i, w in enumerate(self.model.full)], dtype=np.float64)
 
     @property
     def least(self) -> Floats:
@@ -114,7 +119,8 @@ class CostTarget:
         """
         least = self.cost_of(self.least)
         if least > self.limit * (1 + TOLERANCE):
-            why = f"min_channels {self.rules.min_channels}" + (f", align {self.align}" if self.align != 1 else "")
+            steps = sorted(set(self.align.values()) - {1})
+            why = ", ".join([f"min_channels {self.rules.min_channels}", *(f"align {step}" for step in steps)])
             message = (
                 f"shrink.budget.{self.budget.metric}: {self.limit:,.0f} cannot be reached; the smallest possible here "
                 f"is {least:,.0f}, a share of {least / self.dense:.3f} of the dense {self.dense:,.0f} "
@@ -135,7 +141,7 @@ class CostTarget:
         if scores is None:
             return self._named(_fill(self, _widest(self, self.at)))
         floor = self.least if least is None else self.model.widths(least)
-        return self._named(_fill(self, _by_scores(self, scores, floor), scores))
+        return self._named(_fill(self, _by_scores(self, scores, floor), scores), scores)
 
     def widest(self, family: Callable[[float], Mapping[str, float]]) -> dict[str, int]:
         """The widest of a family of widths that meets the limit, with single channels added while there is room.
@@ -144,19 +150,22 @@ class CostTarget:
             family: From a share between 0 and 1 to how many channels each group would keep; grows with the share.
         """
         self.check()
-        names, full = self.model.names, self.model.full
 
         def at(share: float) -> Floats:
             wanted = family(share)
-            allowed = [self.allowed(int(w), wanted[n]) for n, w in zip(names, full, strict=True)]
+            allowed = [self.allowed(i, wanted[name]) for i, name in enumerate(self.model.names)]
             return np.array(allowed, dtype=np.float64)
 
         return self._named(_fill(self, _widest(self, at)))
 
-    def _named(self, widths: Floats) -> dict[str, int]:
+    def close(self, widths: Floats) -> bool:
+        """Whether they use the limit but for the tolerance, or are the whole network's."""
+        return self.cost_of(widths) >= (1 - TOLERANCE) * min(self.limit, self.cost_of(self.model.full))
+
+    def _named(self, widths: Floats, scores: Mapping[str, Tensor] | None = None) -> dict[str, int]:
         """Meet the limit closely, where steps are coarse by exchange; by group."""
-        if self.cost_of(widths) < (1 - TOLERANCE) * min(self.limit, self.cost_of(self.model.full)):
-            widths = _exchange(self, widths)
+        if not self.close(widths):
+            widths = _exchange(self, widths, scores)
         return {name: int(width) for name, width in zip(self.model.names, widths, strict=True)}
 
     def floors(self, ratio: float) -> dict[str, int]:
@@ -218,7 +227,7 @@ def _next_down(target: CostTarget, widths: Floats, index: int) -> Floats:
     narrower = widths.copy()
     full = int(target.model.full[index])
     for wanted in range(int(widths[index]) - max(full // 40, 1), -full, -1):
-        width = target.allowed(full, wanted)
+        width = target.allowed(index, wanted)
         if width < widths[index]:
             narrower[index] = width
             break
@@ -229,7 +238,7 @@ def _next_up(target: CostTarget, widths: Floats, index: int) -> Floats:
     wider = widths.copy()
     full = int(target.model.full[index])
     for wanted in range(int(widths[index]) + 1, full + 1):
-        width = target.allowed(full, wanted)
+        width = target.allowed(index, wanted)
         if width > widths[index]:
             wider[index] = width
             break
@@ -254,18 +263,45 @@ def _fill(target: CostTarget, widths: Floats, scores: Mapping[str, Tensor] | Non
             return widths
 
 
-def _exchange(target: CostTarget, widths: Floats) -> Floats:
-    """Where steps are coarse: widen one group and narrow others for it, if that comes closer to the limit."""
-    cost, best, least = target.cost_of, widths, target.least
-    for index in range(len(widths)):
-        trial = _next_up(target, widths, index)
-        while cost(trial) > target.limit:
-            others = [i for i in range(len(trial)) if i != index and trial[i] > least[i]]
-            options = [_next_down(target, trial, i) for i in others]
-            within = [o for o in options if cost(o) <= target.limit]
-            if not options:
-                break
-            trial = max(within, key=cost) if within else min(options, key=cost)
-        if cost(best) < cost(trial) <= target.limit:
-            best = trial
-    return _fill(target, best)
+def _exchange(target: CostTarget, widths: Floats, scores: Mapping[str, Tensor] | None) -> Floats:
+    """Where steps are coarse: widen some groups and narrow others for them, if that comes closer to the limit.
+
+    Of the choices that are close enough, that which keeps the most worth.
+    """
+    worth = _worth_of(target, scores)
+
+    def goodness(choice: Floats) -> tuple[bool, float]:
+        close = target.close(choice)
+        return close, worth(choice) if close else target.cost_of(choice)
+
+    for _ in range(MOST_EXCHANGES):
+        within = (choice for choice in _neighbours(target, widths) if target.cost_of(choice) <= target.limit)
+        best = max(within, key=goodness, default=widths)
+        if goodness(best) <= goodness(widths):
+            break
+        widths = best
+    return _fill(target, widths, scores)
+
+
+def _neighbours(target: CostTarget, widths: Floats) -> Iterator[Floats]:
+    """All choices in which a few groups are one step wider or narrower; the fewer, the more groups there are."""
+    least, together = target.least, next(count for most, count in GROUPS_CHANGED if len(widths) <= most)
+    steps = [(i, _next_up(target, widths, i)[i] - widths[i]) for i in range(len(widths))]
+    steps += [(i, _next_down(target, widths, i)[i] - widths[i]) for i in range(len(widths)) if widths[i] > least[i]]
+    for changed in range(1, together + 1):
+        for some in itertools.combinations([(i, step) for i, step in steps if step], changed):
+            choice = widths.copy()
+            for index, step in some:
+                choice[index] += step
+            yield choice
+
+
+def _worth_of(target: CostTarget, scores: Mapping[str, Tensor] | None) -> Callable[[Floats], float]:
+    """What the worthiest channels of given widths are worth together; without scores, what they cost."""
+    if scores is None:
+        return target.cost_of
+    kept = [
+        np.concatenate([[0.0], np.cumsum(np.sort(scores[name].double().cpu().numpy())[::-1])])
+        for name in target.model.names
+    ]
+    return lambda widths: float(sum(sums[int(width)] for sums, width in zip(kept, widths, strict=True)))

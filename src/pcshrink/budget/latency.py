@@ -48,8 +48,8 @@ class HasGroups(Protocol):
     config: MethodConfig
 
     @property
-    def align(self) -> int:
-        """What kept widths are multiples of."""
+    def align(self) -> Mapping[str, int]:
+        """What kept widths are multiples of, by group."""
         ...
 
     @property
@@ -215,7 +215,7 @@ class Search:
         dense: nn.Module | None = None,
     ) -> None:
         self.shrinker, self.example, self.table = shrinker, example_input, table
-        self.align = shrinker.align if align is None else align
+        self.align = shrinker.align if align is None else {group.name: align for group in shrinker.groups}
         self.min_channels = shrinker.config.min_channels if min_channels is None else min_channels
         self.dense = shrinker.dense().eval() if dense is None else dense
         self.layers = layers_of(self.cut({}), example_input)
@@ -257,7 +257,7 @@ class Search:
     def at(self, ratio: float) -> dict[str, int]:
         """All groups at one keep ratio, rounded to allowed widths."""
         return {
-            g.name: g.channels - count(1 - ratio, g.channels, max(self.min_channels, 1), self.align)
+            g.name: g.channels - count(1 - ratio, g.channels, max(self.min_channels, 1), self.align[g.name])
             for g in self.shrinker.groups
         }
 

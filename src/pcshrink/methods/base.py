@@ -7,7 +7,6 @@ saving and reporting are the same for all methods and know none of them by name.
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Generic, TypeVar
@@ -22,7 +21,7 @@ from pcshrink.errors import ConfigError
 from pcshrink.methods.context import ActivityTarget, Step, Target
 from pcshrink.methods.figures import Label, plain_label
 from pcshrink.methods.group import Group
-from pcshrink.methods.select import count, lowest
+from pcshrink.methods.select import by_pattern, count, lowest
 from pcshrink.proof.discover import discover
 from pcshrink.surgery.gate import Gate, GateSpec
 from pcshrink.surgery.gates import add_gates_, find_gates
@@ -56,7 +55,7 @@ class Method(Generic[C]):
         groups: The groups, in the order of the coupling.
         sites: Place of each gate -> how it is built and the units of its channels.
         refused: Layers that the method itself leaves whole -> why.
-        align: What kept widths are multiples of.
+        align: What kept widths are multiples of, by group.
         steps: Steps taken in the shrinking phase.
         pushed: What the newest loss adds to the task's, before it is weighted.
     """
@@ -85,7 +84,7 @@ class Method(Generic[C]):
         self.groups: list[Group] = []
         self.sites: dict[Any, GateSite] = {}
         self.refused: dict[str, str] = {}
-        self.align = 1
+        self.align: dict[str, int] = {}
         self.steps = 0
         self.pushed = 0.0
 
@@ -143,9 +142,10 @@ class Method(Generic[C]):
         """Make a plain gate one of this method's kind."""
         return replace(spec, kind=self.Gate.kind)
 
-    def attach(self, model: nn.Module, coupling: Coupling, align: int = 1) -> None:
+    def attach(self, model: nn.Module, coupling: Coupling, align: int | Mapping[str, int] = 1) -> None:
         """Put gates on the model; those that are there already are kept."""
-        self.model, self.coupling, self.align = model, coupling, align
+        self.model, self.coupling = model, coupling
+        self.align = {group.name: by_pattern(align, group.writers, 1) for group in coupling.groups}
         present = find_gates(model)
         self.sites = {
             site: entry._replace(
@@ -159,16 +159,8 @@ class Method(Generic[C]):
         self.on_attach({name for name in self.gates if name not in present})
 
     def _k(self, group: ChannelGroup) -> int:
-        ratio = self._ratio(group.writers)
-        return count(ratio, group.channels, self.config.min_channels, self.align) if ratio else 0
-
-    def _ratio(self, writers: tuple[str, ...]) -> float:
-        if not isinstance(self.config.ratio, Mapping):
-            return self.config.ratio
-        for pattern, ratio in self.config.ratio.items():
-            if any(fnmatch.fnmatchcase(w, pattern) for w in writers):
-                return ratio
-        return 0.0
+        ratio = by_pattern(self.config.ratio, group.writers, 0.0)
+        return count(ratio, group.channels, self.config.min_channels, self.align[group.name]) if ratio else 0
 
     def on_attach(self, new: set[str]) -> None:
         """Gates were put on; ``new`` are the layers that had none before."""

@@ -17,6 +17,7 @@ from pcshrink.errors import ConfigError, NoSitesError
 from pcshrink.methods.base import ActivityTarget, Method
 from pcshrink.methods.layers import ConvLayer, conv_layers
 from pcshrink.methods.recording import Recording
+from pcshrink.methods.select import by_pattern
 from pcshrink.proof.discover import discover, excluded_layers
 from pcshrink.surgery.plan import GateSite
 
@@ -221,7 +222,8 @@ class Density(Knob[C]):
         if self.goal is not None:
             return dict.fromkeys(self.gates, self.goal)
         if not self.aimed:
-            return {site.module: 1 - self._ratio((entry.spec.source,)) for site, entry in self.sites.items()}
+            sources = {site.module: entry.spec.source for site, entry in self.sites.items()}
+            return {name: 1 - by_pattern(self.config.ratio, (source,), 0.0) for name, source in sources.items()}
         owner = {root: group.name for group in self.coupling.groups for root in group.roots.tolist()}
         units = {site.module: self.coupling.root[self.counted(entry)].tolist() for site, entry in self.sites.items()}
         return {name: self.aimed.get(owner.get(roots[0], ""), 1.0) for name, roots in units.items()}

@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
+import fnmatch
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
 import torch
 from torch import Tensor
+
+Value = TypeVar("Value")
+
+
+def by_pattern(values: Value | Mapping[str, Value], writers: Iterable[str], otherwise: Value) -> Value:
+    """The value of the first pattern that a writer of a group matches; what is no mapping holds for all groups."""
+    if not isinstance(values, Mapping):
+        return values
+    names = list(writers)
+    matching = (v for pattern, v in values.items() if any(fnmatch.fnmatchcase(name, pattern) for name in names))
+    return next(matching, otherwise)
 
 
 def lowest(scores: Tensor, k: int) -> Tensor:

@@ -192,6 +192,7 @@ class Gate(nn.Module):
     def resize_(self, spec: GateSpec) -> None:
         """After its tensors were cut: be the gate of this size."""
         self.spec = spec
+        self.masked = self.masked and not bool(self.mask.all())  # what the mask closed may be gone by now
 
     def start_pass(self) -> None:
         """A training forward pass of the whole model begins."""

@@ -9,7 +9,7 @@ import logging
 import os
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -244,7 +244,7 @@ def _settle_alignment(recipe: Recipe, earlier: Path | None, fabric: object) -> R
     return recipe.model_copy(update={"shrink": shrink.model_copy(update={"settings": settings})})
 
 
-def _alignment(shrink: ShrinkSection, earlier: Path | None) -> int:
+def _alignment(shrink: ShrinkSection, earlier: Path | None) -> int | Mapping[str, int]:
     before = earlier / "recipe.yaml" if earlier is not None else None
     if before is not None and before.is_file():
         old = check_recipe(parse_yaml(read_yaml_text(before), str(before)), str(before)).shrink

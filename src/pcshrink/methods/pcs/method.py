@@ -184,7 +184,7 @@ class PCS(Steered):
             return {name: ~chosen for name, chosen in self.selected().items()}
         config = self.config
         return {
-            name: keep_mask(running, config.threshold, config.min_channels, self.align)
+            name: keep_mask(running, config.threshold, config.min_channels, self.align[name])
             for name, running in self.scores().items()
         }
 

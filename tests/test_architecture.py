@@ -27,6 +27,7 @@ LAYERS = (
     "surgery",
     "proof",
     "runtime",
+    "doctor",
     "measure",
     "methods",
     "shrinker",
@@ -39,7 +40,6 @@ LAYERS = (
     "sweep",
     "pretrained",
     "integrations",
-    "doctor",
     "cli",
 )
 HEAVY = (

@@ -18,12 +18,12 @@ COMMON = (
     *(f"epochs.{phase}={count}" for phase, count in EPOCHS.items()),
     "shrink.align=1",
     "shrink.compact_every=1",
-    "train.precision=bf16",
+    "train.precision=auto",
     "train.threads=1",
     "output.eval_every=2",
 )
 # What is shipped has the recipe's own epochs and widths; its dense phase is that of the zoo's network.
-AS_SHIPPED = ("train.precision=bf16", "train.threads=1", "output.eval_every=4")
+AS_SHIPPED = ("train.precision=auto", "train.threads=1", "output.eval_every=4")
 SHRINKS = (f"model.weights={DENSE}", "epochs.dense=0")
 TEACHER = "data/resnet56-4bfd9763.th"  # see docs/results.md
 SEEDS = (0, 1, 2)

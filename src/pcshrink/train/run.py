@@ -38,11 +38,12 @@ from pcshrink.train.loggers import Logger
 from pcshrink.train.loop import Loop
 from pcshrink.train.objective import Objective
 from pcshrink.train.observe import Observer
+from pcshrink.train.precision import fabric_precision
 from pcshrink.train.recipe.read import check_recipe, dump_recipe
 from pcshrink.train.recipe.schema import DataSection, Recipe, ShrinkSection
 from pcshrink.train.recipe.yaml_text import parse_yaml, read_yaml_text
 from pcshrink.train.result import Result
-from pcshrink.train.session import PRECISIONS, Session, build_model, place
+from pcshrink.train.session import Session, build_model, place
 from pcshrink.train.together import from_first, noticing_lost_peers, tells_of_peers, wait_together
 from pcshrink.train.trust import import_code
 
@@ -193,11 +194,12 @@ def _fabric(recipe: Recipe) -> Any:
     # What torchrun sets in the environment of each process; other launchers can set the same.
     plugins: Any = [TorchElasticEnvironment()] if world > 1 else None
     local = int(os.environ.get("LOCAL_WORLD_SIZE", str(world)))
+    accelerator = settings.accelerator if settings.accelerator != "auto" else _accelerator()
+    precision: Any = fabric_precision(settings.precision, accelerator)
     try:
         fabric = Fabric(
-            accelerator=settings.accelerator if settings.accelerator != "auto" else _accelerator(),
-            devices=local, num_nodes=max(world // local, 1), strategy=strategy, plugins=plugins,
-            precision=PRECISIONS[settings.precision],  # type: ignore[arg-type]
+            accelerator=accelerator, devices=local, num_nodes=max(world // local, 1), strategy=strategy,
+            plugins=plugins, precision=precision,
         )  # fmt: skip
     except (ValueError, RuntimeError, TypeError) as error:
         reason = " ".join(str(error).split())

@@ -32,8 +32,6 @@ from pcshrink.train.sync_norm import synchronise_, unsynchronise_
 from pcshrink.train.weights import load_weights_
 
 RECALIBRATED_ON = 2048  # images
-# float64 is ours alone: Fabric's own would give scores back in float32.
-PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed", "fp64": "32-true"}
 
 
 class Session:

@@ -140,7 +140,8 @@ class TrainSection(Section):
         label_smoothing: Share of the target spread over all classes.
         mixup: Alpha of the Beta distribution that mixes pairs of images; 0 turns it off.
         ema: Decay of the average of the weights that is evaluated and saved, its norms recalibrated; 0 turns it off.
-        precision: Of the forward and backward pass; weights stay float32 (float64 with ``fp64``).
+        precision: Of the forward and backward pass; weights stay float32 (float64 with ``fp64``). ``auto`` is bf16
+            where the hardware multiplies in it, else fp32; a run may go on where it is the other one.
         compile: Run the network through ``torch.compile``.
         channels_last: Images and weights in channels_last layout.
         accelerator: What to run on; ``auto`` takes a GPU where there is one.
@@ -152,7 +153,7 @@ class TrainSection(Section):
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     mixup: Annotated[float, Field(ge=0)] = 0.0
     ema: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    precision: Literal["fp32", "bf16", "fp16", "fp64"] = "fp32"
+    precision: Literal["fp32", "bf16", "fp16", "fp64", "auto"] = "fp32"
     compile: bool = False
     channels_last: bool = False
     accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto"

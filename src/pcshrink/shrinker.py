@@ -154,7 +154,7 @@ class Shrinker:
     def settle(self, share: float | None) -> None:
         """Make the gates more constant, so that folding them does not change what the network has learned.
 
-        Call it before each step of the settling phase, with a share that grows from 0 to 1 over its first half.
+        Call it before each step of the settling phase, with a share that grows from 0 to 1 and then stays there.
 
         Args:
             share: How much of each gate is its running mean instead of what it says of the input; 1 = constant. None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch import Tensor
 import pcshrink as pcs
 from pcshrink.errors import ConfigError, ShrinkError
 from pcshrink.models import create
+from pcshrink.surgery.gates import find_gates
 from pcshrink.train.again import evaluate_saved
 from pcshrink.train.callbacks import Callback
 from pcshrink.train.loop import Loop
@@ -260,3 +262,30 @@ def test_bfloat16_and_tensorboard(tmp_path: Path) -> None:
     again = evaluate_saved(tmp_path)  # in float32, whatever it was trained in
     assert (again["error"], again["loss"]) == (result.compact["error"], result.compact["loss"])
     assert result.compact["madds"] < result.dense["madds"]
+
+
+class Gated(Callback):
+    """Notes for each epoch whether gates are left when it is over."""
+
+    def __init__(self) -> None:
+        self.left: list[bool] = []
+
+    def after_epoch(self, loop: Loop, row: Mapping[str, object]) -> None:
+        self.left.append(bool(find_gates(loop.session.model)))
+
+
+@pytest.mark.train
+@pytest.mark.parametrize(("blend", "left"), [(0.0, [1, 0, 0, 0]), (0.5, [1, 1, 1, 0]), (1.0, [1, 1, 1, 1])])
+def test_gates_are_folded_when_they_are_constant(blend: float, left: list[int], tmp_path: Path) -> None:
+    gated = Gated()
+    epochs = {"dense": 1, "shrink": 2, "settle": 3}
+    recipe = tiny(epochs=epochs, shrink__blend=blend, distill=None, output={"latency": False, "eval_every": 3})
+    result = train(recipe, tmp_path, quiet=True, callbacks=[gated])
+    # Dense, shrink, then as given: the epoch of the cut, after which they may be folded at once, and three of settling.
+    assert gated.left == [False, True, *map(bool, left)]
+    assert not find_gates(pcs.load(result.model_dir))
+
+
+def test_a_blend_of_gates_that_stay_is_refused() -> None:
+    with pytest.raises(ConfigError, match="blend has no effect on gates: keep"):
+        tiny(shrink__gates="keep", shrink__blend=0.1)

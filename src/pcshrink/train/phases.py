@@ -239,13 +239,12 @@ class Phases:
         if phase == "shrink":
             self._shrinking(self.session.shrinker, after)
         elif phase == "settle":
-            self._settling(self.session.shrinker, after)
+            self.session.shrinker.method.after_settling_epoch(self.timetable.through("settle", after))
+        if after == self.timetable.fold_epoch() != self.timetable.total:  # finishing the run folds them as well
+            self._fold(self.session.gated)
 
-    def _settling(self, shrinker: Shrinker, after: int) -> None:
-        shrinker.method.after_settling_epoch(self.timetable.through("settle", after))
-        folding = self.session.settings.gates == "fold" and self.session.mask is None
-        # At the very end of a run, finishing it folds them.
-        if folding and after == self.timetable.fold_epoch() and after != self.timetable.total:
+    def _fold(self, shrinker: Shrinker) -> None:
+        if self.session.settings.gates == "fold" and self.session.mask is None:
             shrinker.settle(1.0)
             self.session.fold_()
             self.console.say("the gates are constant now and part of their layers")

@@ -10,15 +10,21 @@ from pcshrink.train.recipe.schema import EpochsSection, OptimizerSection
 
 Phase = Literal["dense", "warmup", "shrink", "settle"]
 ORDER: tuple[Phase, ...] = ("dense", "warmup", "shrink", "settle")
-CONSTANT_AT = 0.5  # share of the settling phase after which the gates are constant
 
 
 @dataclass(frozen=True)
 class Timetable:
-    """The phases of a run, in epochs, and what follows from them."""
+    """The phases of a run, in epochs, and what follows from them.
+
+    Attributes:
+        epochs: How long each phase lasts.
+        optimizer: Has the learning rates.
+        blend: Share of the settling phase after which gates that are to be folded are constant.
+    """
 
     epochs: EpochsSection
     optimizer: OptimizerSection
+    blend: float = 0.0
 
     @property
     def total(self) -> int:
@@ -69,8 +75,8 @@ class Timetable:
 
     def settled(self, epoch: float) -> float:
         """How far the gates are on their way to constants, if they are to be folded."""
-        return min(self.through("settle", epoch) / CONSTANT_AT, 1.0)
+        return min(self.through("settle", epoch) / self.blend, 1.0) if self.blend else 1.0
 
     def fold_epoch(self) -> int:
         """The epoch before which constant gates become part of their layers."""
-        return self.first("settle") + math.ceil(self.epochs.settle * CONSTANT_AT)
+        return self.first("settle") + math.ceil(self.epochs.settle * self.blend)

@@ -17,6 +17,8 @@ from pcshrink.train.recipe.embedding import Embedding
 from pcshrink.train.recipe.output import OutputSection
 from pcshrink.train.recipe.section import AtLeastOne, Count, Positive, Ratio, Section, Seed, Share
 
+USUAL_BLEND = 0.5
+
 
 class ModelSection(Section):
     """Which network, and from which weights it starts.
@@ -162,6 +164,9 @@ class TrainSection(Section):
     timeout: Positive = 5.0
 
 
+USUAL_BLEND = 0.5
+
+
 class ShrinkSection(Embedding):
     """How the network shrinks: the method, what it may cost, and what becomes of the gates.
 
@@ -169,8 +174,9 @@ class ShrinkSection(Embedding):
         method: Which channels go; ``pcshrink methods`` lists them.
         budget: What the compact network may cost.
         like: A finished run or a saved network whose widths to take.
-        gates: What becomes of the gates in the end: kept, or folded into the layers by making them constant during
-            the first half of the settling phase.
+        gates: What becomes of the gates in the end: kept, or folded into the layers once they were made constant.
+        blend: Share of the settling phase over which gates that are to be folded become constant; 0 folds them as soon
+            as the network is cut.
         compact_every: Epochs of shrinking after which dead channels are cut out; 0 cuts once, at the end.
         settings: The other keys: those of the method.
     """
@@ -179,6 +185,7 @@ class ShrinkSection(Embedding):
     budget: BudgetConfig | None = None
     like: Path | None = None
     gates: Literal["keep", "fold"] = "keep"
+    blend: Share = USUAL_BLEND
     compact_every: Count = 0
     settings: InstanceOf[MethodConfig]
 
@@ -202,6 +209,7 @@ class ShrinkSection(Embedding):
              "compact_every needs min_channels of at least 2, so that a group that was cut is found again"),
             (self.latency_budget is not None and self.gates != "fold",
              "a latency budget needs gates: fold, since gates take time of their own"),
+            (self.gates == "keep" and self.blend != USUAL_BLEND, "blend has no effect on gates: keep; set gates: fold"),
             (method_class(self.method).needs_budget and self.cost_budget is None,
              f"method {self.method} shares out what a budget leaves; set madds, params or mem_access of budget"),
         ]  # fmt: skip

@@ -5,7 +5,7 @@ what they have in common is that torch's kernels are fast on long rows and slow 
 
 - contiguous: one sample and channel is a row, so a norm over (1, B * C, space) scales and shifts each by its own;
 - channels_last: a row of places with all their channels is long, so several places are taken as one for moments, and
-  in bfloat16 a factor is repeated over the width first.
+  a factor is repeated over the width first in bfloat16 and where the channels do not fill a vector.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pcshrink.methods.maps import FEW, LONG_ROW, is_channels_last, like, normali
 from pcshrink.methods.pooling import sum_over
 
 NARROW = {2: 32, 4: 64, 8: 64}  # channels below which BatchNorm's own kernel is slow, by bytes of an element
+VECTOR = 64  # bytes that a processor takes at once
 PIECE = 1 << 20  # elements that stay in the cache from one operation to the next
 
 
@@ -76,7 +77,8 @@ def _sums_in_pieces(grad: Tensor, x: Tensor, samples: int) -> Tensor:
 def over_space(values: Tensor, maps: Tensor) -> Tensor:
     """Values (B, C) or (1, C) in the shape and type to be added to or multiplied with maps."""
     values = values.to(maps.dtype)
-    if maps.element_size() > 2 or maps.numel() < FEW or not is_channels_last(maps):
+    long_enough = maps.element_size() > 2 and maps.shape[1] * maps.element_size() >= VECTOR
+    if long_enough or maps.numel() < FEW or not is_channels_last(maps):
         return values.view(*values.shape, *[1] * (maps.ndim - 2))
     (count, channels), width = values.shape, maps.shape[3]
     repeated = torch.cat([values] * width, dim=1)  # the fastest way by far: ``repeat`` takes twice as long

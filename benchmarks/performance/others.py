@@ -36,10 +36,15 @@ def measure_start(effort: Effort) -> Iterator[Row]:
 
 def measure_run(effort: Effort, images: int = 1280, epochs: int = 12) -> Iterator[Row]:
     """A whole run that cuts while it shrinks, and keeps its gates or folds them when it settles."""
-    for gates, name in (("keep", "gates kept"), ("fold", "gates folded")):
-        work = f"whole shrinking run / dense run, ResNet-20, {epochs} epochs of {images} images, {name}"
-        if effort.match in work:
-            yield Row("run", work, 0.75, training.bench_run(images, epochs, gates))
+    titles = {
+        f"whole shrinking run / dense run, ResNet-20, {epochs} epochs of {images} images, {kind}": kind
+        for kind in training.KINDS
+    }
+    wanted = {title: kind for title, kind in titles.items() if effort.match in title}
+    ratios = training.bench_runs(images, epochs, wanted.values())
+    for title, kind in wanted.items():
+        yield Row("run", title, 0.75, ratios[kind][0])
+        yield Row("run", f"{title}, epochs alone", None, ratios[kind][1])
 
 
 def measure_deployment(

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from pcshrink.doctor.kernels import Trial
 from pcshrink.errors import ShrinkWarning
 from pcshrink.train import precision
+from pcshrink.train.history import History
+from pcshrink.train.run import train
+from testing.training import tiny
 
 
 def machine(monkeypatch: pytest.MonkeyPatch, announces: list[str], trial: Trial) -> None:
@@ -36,3 +41,17 @@ def test_what_is_asked_for_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     assert precision.fabric_precision("bf16", "cpu") == "bf16-mixed"
     assert precision.fabric_precision("fp64", "cpu") == "32-true"
     assert precision.fabric_precision("auto", "mps") == "32-true"
+
+
+@pytest.mark.train
+@pytest.mark.parametrize(("wanted", "products"), [("bf16", "bfloat16"), ("fp64", "float64"), ("auto", "float32")])
+def test_a_run_tells_what_it_multiplies(
+    monkeypatch: pytest.MonkeyPatch, wanted: str, products: str, tmp_path: Path
+) -> None:
+    machine(monkeypatch, [], Trial(works=True))
+    epochs = {"dense": 1}
+    output = {"latency": False}
+    train(
+        tiny(train={"precision": wanted}, epochs=epochs, shrink=None, distill=None, output=output), tmp_path, quiet=True
+    )
+    assert History.open(tmp_path).facts["products"] == products

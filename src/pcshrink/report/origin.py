@@ -96,6 +96,7 @@ def _facts(run: Run) -> list[list[str]]:
         ["seed", str(run.recipe.get("seed", "–"))],
         ["epochs", ", ".join(f"{name} {end - start}" for name, start, end in run.phases())],
         ["started", str(facts.get("started", ""))], ["machine", str(facts.get("machine", ""))],
+        ["trained in", str(facts.get("products", ""))],
         ["time", f"{run.result['seconds']:,.0f} s" if run.result.get("seconds") else ""],
         ["versions", ", ".join(f"{name} {number}" for name, number in versions.items())],
         ["recipe, sha256", sha256((run.folder / "recipe.yaml").read_bytes())],

@@ -20,6 +20,7 @@ from pcshrink.surgery.plan import PrunePlan
 from pcshrink.train.epoch_row import EpochRow
 from pcshrink.train.history import GroupState, HistoryWriter
 from pcshrink.train.loggers import Logger, Loggers, chosen
+from pcshrink.train.precision import products_of
 from pcshrink.train.session import Session
 
 COUNTED = ("conv", "linear")  # kinds of layers whose costs are told one by one
@@ -94,6 +95,7 @@ def run_facts(session: Session) -> dict[str, Any]:
         "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "versions": versions(),
         "machine": f"{platform.system()} {platform.machine()}, {session.fabric.device}",
+        "products": "float64" if session.dtype == torch.float64 else products_of(session.fabric),
         "threads": torch.get_num_threads(),
         "batches": len(session.data.train),
         "classes": list(session.data.classes),

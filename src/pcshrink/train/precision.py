@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+from typing import Any
 
 import torch
 
@@ -23,6 +24,14 @@ def fabric_precision(wanted: str, accelerator: str) -> str:
         wanted = "bf16" if _multiplies_bf16(accelerator) else "fp32"
         log.info("train.precision auto: %s", wanted)
     return FABRIC_NAMES[wanted]
+
+
+def products_of(fabric: Any) -> str:
+    """The type of numbers that a run multiplies while training, such as ``bfloat16``."""
+    kind = fabric.device.type
+    with fabric.autocast():
+        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else torch.float32
+    return str(dtype).removeprefix("torch.")
 
 
 def _multiplies_bf16(accelerator: str) -> bool:

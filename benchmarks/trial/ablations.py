@@ -13,8 +13,9 @@ from pcshrink.sweep.paper import PAPER, PaperRow
 HEAD = """# The paper's ablations on CIFAR-10
 
 ResNet-20 from `zoo/resnet20-dense`, 10 epochs of shrinking and 20 of settling, one seed, last epoch,
-`train.precision: auto`. Short runs: the standard error of one test error is 0.3 points. The paper's rows are ResNet-18 on ImageNet. Points are
-against the network that was trained for as many epochs without gates. Madds are counted as the paper counts.
+`train.precision: auto`. Short runs: the standard error of one test error is 0.3 points. The paper's rows are
+ResNet-18 on ImageNet. Points are against the network that was trained for as many epochs without gates. Madds are
+counted as the paper counts.
 
     python -m benchmarks.trial run --only RUN     # what is missing; `keep` and `table` as for the trial
     pcshrink ablate cifar10-resnet20 --table k    # the same tables with any recipe

@@ -13,9 +13,9 @@ from pcshrink.report.references import Reference, references_for
 HEAD = """# All methods on CIFAR-10
 
 ResNet-20 from `zoo/resnet20-dense` (8.83 %), 60 epochs each, the same augmentation, learning rates and counting, no
-teacher, last epoch, `train.precision: auto`. Madds as the paper counts: for a static method those of the network that is left, for a
-dynamic one the mean over the test set of what really ran, with its own modules; kernels stay whole there. Methods
-marked "own knob" take no budget. "Paper" is what the paper prints, from longer trainings.
+teacher, last epoch, `train.precision: auto`. Madds as the paper counts: for a static method those of the network that
+is left, for a dynamic one the mean over the test set of what really ran, with its own modules; kernels stay whole
+there. Methods marked "own knob" take no budget. "Paper" is what the paper prints, from longer trainings.
 
     python -m benchmarks.trial run      # what is missing; `keep` and `table` follow
 

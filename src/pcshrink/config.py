@@ -50,8 +50,8 @@ class MethodConfig:
         total_steps: Length of the shrinking phase in optimizer steps.
         min_channels: Every group keeps at least this many channels.
         align: Kept widths are multiples of this where the group is large enough; a whole number, a mapping from a
-            pattern to a number as for ``ratio``, groups that match nothing having any width, or "auto", which measures
-            what this machine likes when attaching (some seconds).
+            pattern to a number as for ``ratio`` (the first that matches holds, and groups that match nothing have any
+            width), or "auto", which measures what this machine likes when attaching (some seconds).
         include: Only groups with a writer that matches one of these patterns shrink (all when empty).
         exclude: Layers that match one of these patterns keep their output channels.
         prove: Prove every group on the model when attaching.

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import fnmatch
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from pcshrink.config import MethodConfig, is_number
-from pcshrink.coupling.groups import Coupling
+from pcshrink.coupling.groups import ChannelGroup, Coupling
 from pcshrink.errors import CheckpointError, ConfigError, EmptyPlanError, PlanMismatchError, SalienceError
 from pcshrink.graph.foreign import forget_compiled
 from pcshrink.graph.model import named_tensors, unwrap
 from pcshrink.methods.base import Method, Step
 from pcshrink.methods.group import Group
 from pcshrink.methods.registry import method_for
+from pcshrink.methods.select import by_pattern
 from pcshrink.surgery.cut import apply_plan, check_plan
 from pcshrink.surgery.gates import find_gates, remove_gates_
 from pcshrink.surgery.mask import mask_
@@ -309,18 +309,29 @@ def split_parameters(model: nn.Module, weight_decay: float) -> list[dict[str, An
 
 def _check_alignment(config: MethodConfig, coupling: Coupling) -> None:
     """Refuse an alignment that no group is large enough for; groups that were cut already may well be smaller."""
-    largest = max((group.channels for group in coupling.groups), default=0)
-    if not config.prove or config.align == "auto":
+    if not config.prove or config.align == "auto" or not coupling.groups:
         return
-    writers = [writer for group in coupling.groups for writer in group.writers]
-    steps = config.align if isinstance(config.align, Mapping) else {"*": config.align}
-    for pattern, step in steps.items():
-        if step > max(largest, 1):
-            message = f"align {step} has no effect: the largest group has {largest} channels; take 8 or 16"
+    if not isinstance(config.align, Mapping):
+        _check_step("align", config.align, coupling.groups)
+        return
+    deciding = {pattern: pattern for pattern in config.align}  # the first that matches a group
+    for pattern, step in config.align.items():
+        groups = [group for group in coupling.groups if by_pattern(deciding, group.writers, "") == pattern]
+        if not groups:
+            writers = ", ".join(writer for group in coupling.groups for writer in group.writers)
+            message = (
+                f"align[{pattern!r}] is for no layer that shrinks, or an earlier pattern matches them all (the first "
+                f"one holds); these shrink: {writers}"
+            )
             raise ConfigError(message)
-        if coupling.groups and not fnmatch.filter(writers, pattern):
-            message = f"align[{pattern!r}] matches no layer that shrinks; these do: {', '.join(writers)}"
-            raise ConfigError(message)
+        _check_step(f"align[{pattern!r}]", step, groups)
+
+
+def _check_step(name: str, step: int, groups: Sequence[ChannelGroup]) -> None:
+    largest = max(group.channels for group in groups)
+    if step > largest:
+        message = f"{name} {step} has no effect: the largest group has {largest} channels; take 8 or 16"
+        raise ConfigError(message)
 
 
 def _alignment(config: MethodConfig) -> int | Mapping[str, int]:

@@ -120,8 +120,9 @@ def test_widths_are_aligned_by_pattern() -> None:
 
 
 @pytest.mark.parametrize(("align", "message"), [
-    ({"layer9.*": 8}, "matches no layer that shrinks"),
-    ({"layer1.*": 128}, "has no effect"),
+    ({"layer9.*": 8}, "is for no layer that shrinks"),
+    ({"layer1.*": 64}, r"align\['layer1\.\*'\] 64 has no effect: the largest group has 16"),
+    ({"*": 8, "layer3.*": 16}, "an earlier pattern matches them all"),
     ({"layer1.*": 0}, "whole number of at least 1"),
     ({}, "at least one pattern"),
 ])  # fmt: skip

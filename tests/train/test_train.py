@@ -264,6 +264,33 @@ def test_bfloat16_and_tensorboard(tmp_path: Path) -> None:
     assert result.compact["madds"] < result.dense["madds"]
 
 
+class DeadEarly(Callback):
+    """Lets three channels of a group die before the end of the phase, and notes how many channels every cut leaves."""
+
+    def __init__(self, group: str) -> None:
+        self.group = group
+        self.left: list[dict[str, int]] = []
+
+    def before_evaluation(self, loop: Loop) -> None:
+        if loop.epoch == 1:
+            gate = next(g for g in loop.session.gated.method.gates.values() if g.spec.source == self.group)
+            gate.running[:3] = 0
+
+    def before_cut(self, session: Session, keep: dict[str, Tensor]) -> None:
+        self.left.append({name: int(mask.sum()) for name, mask in keep.items()})
+
+
+@pytest.mark.train
+def test_every_cut_on_the_way_is_aligned(tmp_path: Path) -> None:
+    early = DeadEarly("layer3.0.conv1")
+    align = {"layer3.*": 2, "*": 4}
+    recipe = tiny(epochs={"dense": 1, "shrink": 3, "settle": 1}, distill=None, shrink__align=align)
+    result = train(recipe, tmp_path, quiet=True, callbacks=[early])
+    assert early.left[0]["layer3.0.conv1"] == 14  # of 16 three were dead
+    for left in (*early.left, result.widths):
+        assert all(width % (2 if "layer3" in name else 4) == 0 for name, width in left.items())
+
+
 class Gated(Callback):
     """Notes for each epoch whether gates are left when it is over."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -138,10 +139,10 @@ class CostTarget:
             least: The fewest channels each group may keep; as few as the settings allow by default.
         """
         self.check()
-        if scores is None:
-            return self._named(_fill(self, _widest(self, self.at)))
         floor = self.least if least is None else self.model.widths(least)
-        return self._named(_fill(self, _by_scores(self, scores, floor), scores), scores)
+        if scores is None:
+            return self._named(_fill(self, _widest(self, self.at)), floor)
+        return self._named(_fill(self, _by_scores(self, scores, floor), scores), floor, scores)
 
     def widest(self, family: Callable[[float], Mapping[str, float]]) -> dict[str, int]:
         """The widest of a family of widths that meets the limit, with single channels added while there is room.
@@ -156,16 +157,17 @@ class CostTarget:
             allowed = [self.allowed(i, wanted[name]) for i, name in enumerate(self.model.names)]
             return np.array(allowed, dtype=np.float64)
 
-        return self._named(_fill(self, _widest(self, at)))
+        return self._named(_fill(self, _widest(self, at)), self.least)
 
-    def close(self, widths: Floats) -> bool:
-        """Whether they use the limit but for the tolerance, or are the whole network's."""
-        return self.cost_of(widths) >= (1 - TOLERANCE) * min(self.limit, self.cost_of(self.model.full))
+    @property
+    def enough(self) -> float:
+        """What close widths cost at least: the limit but for the tolerance, or what the whole network costs."""
+        return (1 - TOLERANCE) * min(self.limit, self.cost_of(self.model.full))
 
-    def _named(self, widths: Floats, scores: Mapping[str, Tensor] | None = None) -> dict[str, int]:
+    def _named(self, widths: Floats, least: Floats, scores: Mapping[str, Tensor] | None = None) -> dict[str, int]:
         """Meet the limit closely, where steps are coarse by exchange; by group."""
-        if not self.close(widths):
-            widths = _exchange(self, widths, scores)
+        if self.cost_of(widths) < self.enough:
+            widths = _exchange(self, widths, least, scores)
         return {name: int(width) for name, width in zip(self.model.names, widths, strict=True)}
 
     def floors(self, ratio: float) -> dict[str, int]:
@@ -263,43 +265,53 @@ def _fill(target: CostTarget, widths: Floats, scores: Mapping[str, Tensor] | Non
             return widths
 
 
-def _exchange(target: CostTarget, widths: Floats, scores: Mapping[str, Tensor] | None) -> Floats:
+def _exchange(target: CostTarget, widths: Floats, least: Floats, scores: Mapping[str, Tensor] | None) -> Floats:
     """Where steps are coarse: widen some groups and narrow others for them, if that comes closer to the limit.
 
-    Of the choices that are close enough, that which keeps the most worth.
+    Of the choices that are close enough, that which keeps the most worth; without scores, the closest.
     """
-    worth = _worth_of(target, scores)
+    enough, worth = target.enough, None if scores is None else _worth_of(target, scores)
 
     def goodness(choice: Floats) -> tuple[bool, float]:
-        close = target.close(choice)
-        return close, worth(choice) if close else target.cost_of(choice)
+        cost = target.cost_of(choice)
+        if cost > target.limit:
+            return False, -cost
+        close = cost >= enough
+        return close, worth(choice) if close and worth is not None else cost
 
+    best = goodness(widths)
     for _ in range(MOST_EXCHANGES):
-        within = (choice for choice in _neighbours(target, widths) if target.cost_of(choice) <= target.limit)
-        best = max(within, key=goodness, default=widths)
-        if goodness(best) <= goodness(widths):
+        if best[0] and worth is None:
             break
-        widths = best
+        good, other = max(
+            ((goodness(o), o) for o in _neighbours(target, widths, least)),
+            key=operator.itemgetter(0),
+            default=(best, widths),
+        )
+        if good <= best:
+            break
+        best, widths = good, other
     return _fill(target, widths, scores)
 
 
-def _neighbours(target: CostTarget, widths: Floats) -> Iterator[Floats]:
+def _neighbours(target: CostTarget, widths: Floats, least: Floats) -> Iterator[Floats]:
     """All choices in which a few groups are one step wider or narrower; the fewer, the more groups there are."""
-    least, together = target.least, next(count for most, count in GROUPS_CHANGED if len(widths) <= most)
-    steps = [(i, _next_up(target, widths, i)[i] - widths[i]) for i in range(len(widths))]
-    steps += [(i, _next_down(target, widths, i)[i] - widths[i]) for i in range(len(widths)) if widths[i] > least[i]]
+    together = next(groups for most, groups in GROUPS_CHANGED if len(widths) <= most)
+    every = range(len(widths))
+    steps = [(i, width) for i in every if (width := _next_up(target, widths, i)[i]) > widths[i]]
+    steps += [(i, width) for i in every if least[i] <= (width := _next_down(target, widths, i)[i]) < widths[i]]
     for changed in range(1, together + 1):
-        for some in itertools.combinations([(i, step) for i, step in steps if step], changed):
+        for some in itertools.combinations(steps, changed):
+            if len({index for index, _ in some}) < changed:
+                continue  # one group cannot be both
             choice = widths.copy()
-            for index, step in some:
-                choice[index] += step
+            for index, width in some:
+                choice[index] = width
             yield choice
 
 
-def _worth_of(target: CostTarget, scores: Mapping[str, Tensor] | None) -> Callable[[Floats], float]:
-    """What the worthiest channels of given widths are worth together; without scores, what they cost."""
-    if scores is None:
-        return target.cost_of
+def _worth_of(target: CostTarget, scores: Mapping[str, Tensor]) -> Callable[[Floats], float]:
+    """What the worthiest channels of given widths are worth together."""
     kept = [
         np.concatenate([[0.0], np.cumsum(np.sort(scores[name].double().cpu().numpy())[::-1])])
         for name in target.model.names

@@ -21,6 +21,14 @@ def by_pattern(values: Value | Mapping[str, Value], writers: Iterable[str], othe
     return next(matching, otherwise)
 
 
+def in_steps(keep: Tensor, align: int) -> Tensor:
+    """Keep so many more that their number is a multiple of ``align``, in groups that are large enough for that."""
+    if len(keep) < align:
+        return keep
+    spared = (~keep).nonzero().flatten()[: -int(keep.sum()) % align]
+    return keep.index_fill(0, spared, True)
+
+
 def lowest(scores: Tensor, k: int) -> Tensor:
     """Mark the k lowest entries along the last axis: (..., C) -> bool (..., C)."""
     chosen = torch.zeros_like(scores, dtype=torch.bool)

@@ -192,7 +192,11 @@ class Gate(nn.Module):
     def resize_(self, spec: GateSpec) -> None:
         """After its tensors were cut: be the gate of this size."""
         self.spec = spec
-        self.masked = self.masked and not bool(self.mask.all())  # what the mask closed may be gone by now
+        self.masked = self.masked and not self.lets_all_pass()  # what the mask closed may be gone by now
+
+    def lets_all_pass(self) -> bool:
+        """Whether its mask closes nothing."""
+        return bool(self.mask.all())
 
     def start_pass(self) -> None:
         """A training forward pass of the whole model begins."""

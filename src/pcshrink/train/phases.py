@@ -19,6 +19,7 @@ from pcshrink.errors import ConfigError
 from pcshrink.measure import profile
 from pcshrink.methods.figures import Figure
 from pcshrink.methods.prepared import mark_of
+from pcshrink.methods.select import in_steps
 from pcshrink.runtime.run import check_runtime
 from pcshrink.shrinker import Shrinker
 from pcshrink.train import reshape
@@ -259,7 +260,8 @@ class Phases:
             return
         every = self.session.settings.compact_every
         if every and (after - self.timetable.first("shrink")) % every == 0:
-            keep = {name: ~gone for name, gone in shrinker.method.gone().items()}
+            # What is left must be aligned: later cuts count from it.
+            keep = {name: in_steps(~gone, shrinker.align[name]) for name, gone in shrinker.method.gone().items()}
             if reshape.cut_(self.session, reshape.agreed(self.session, keep)):
                 self._measure(self.session.gated)
                 self.observer.cut(after - 1)

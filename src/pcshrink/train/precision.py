@@ -46,5 +46,6 @@ def _really_does() -> bool:
     trial = try_kernel("bfloat16")
     if not trial.works:
         way = f"; {trial.remedy} to have them" if trial.remedy else ""
-        warnings.warn(f"bfloat16 products do not work here, so the run takes float32{way}", ShrinkWarning, stacklevel=2)
+        message = f"bfloat16 products do not work here ({trial.trouble}), so the run takes float32{way}"
+        warnings.warn(message, ShrinkWarning, stacklevel=2)
     return trial.works

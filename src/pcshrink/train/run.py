@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import json
 import logging
 import os
 import time
@@ -306,7 +307,8 @@ def _note_start(folder: Path, recipe: Recipe) -> None:
 def _same_recipe(folder: Path, before: Recipe, recipe: Recipe) -> None:
     """Refuse to resume with other settings: the outcome would be neither run's."""
     old, new = (r.model_dump(mode="json", exclude=_FREE) for r in (before, recipe))
-    changed = [key for key in new if new[key] != old[key]]
+    # As texts, since of patterns the first that matches holds: their order counts.
+    changed = [key for key in new if json.dumps(new[key]) != json.dumps(old[key])]
     if changed:
         if not (folder / "recipe.yaml").exists():  # the checkpoint holds it as well
             write_text(folder / "recipe.yaml", dump_recipe(before))

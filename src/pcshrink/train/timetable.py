@@ -79,4 +79,4 @@ class Timetable:
 
     def fold_epoch(self) -> int:
         """The epoch before which constant gates become part of their layers."""
-        return self.first("settle") + math.ceil(self.epochs.settle * self.blend)
+        return self.first("settle") + math.ceil(round(self.epochs.settle * self.blend, 9))

@@ -145,6 +145,10 @@ class SalienceGate(ReadingGate, kind="salience"):
         self.truncated = None  # the cut has been made
         self.generator.fc1.in_features, self.generator.fc2.out_features = spec.in_features, spec.channels
 
+    def lets_all_pass(self) -> bool:
+        """Whether its masks close neither own channels nor inputs."""
+        return super().lets_all_pass() and bool(self.input_mask.all())
+
     def read(self, x: Tensor) -> Tensor:
         """The mean of each channel (B, C_in); in a file for images (B, C_in, 1, 1), where nothing else is asked for."""
         plain = self.training or self.masked or self.closes or self.blends or self.truncated or self.spec.repeat > 1

@@ -164,9 +164,6 @@ class TrainSection(Section):
     timeout: Positive = 5.0
 
 
-USUAL_BLEND = 0.5
-
-
 class ShrinkSection(Embedding):
     """How the network shrinks: the method, what it may cost, and what becomes of the gates.
 

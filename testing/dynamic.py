@@ -24,6 +24,7 @@ from testing.nets import randomise_
 from testing.training import CopyAt, model_bytes, tiny
 
 EPOCHS = {"dense": 1, "warmup": 1, "shrink": 2, "settle": 1}  # of 22 steps
+LONGER = EPOCHS | {"shrink": 4, "settle": 3}  # for what learns slowly
 
 
 def check_run(folder: Path, shrink: dict[str, Any], *, stop: int = 70, **changes: Any) -> Result:

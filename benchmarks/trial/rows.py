@@ -106,7 +106,7 @@ INGREDIENTS = tuple(
         ("mixup", "mixup 0.2", ("train.mixup=0.2",)),
         ("lr", "learning rate 0.2", ("optimizer.lr=0.2",)),
         ("madds", "price madds", ("shrink.price=madds",)),
-        ("fold", "gates folded at the cut", ("shrink.blend=0",)),
+        ("fold", "gates folded at the cut", ("shrink.fold_over=0",)),
         ("muon", "Muon, angle 0.01 and then 0.033", (*MUON, "optimizer.lr=0.03", "optimizer.settle_lr=0.1")),
         ("muon-low", "Muon, angle 0.01", MUON),
     )

@@ -22,7 +22,7 @@ from pcshrink.methods.manidp import (
     sample_weights,
 )
 from pcshrink.shrinker import split_parameters
-from testing.dynamic import check_run, gated
+from testing.dynamic import LONGER, check_run, gated
 
 
 def gate_of(net: torch.nn.Module) -> ManiDPGate:
@@ -150,7 +150,7 @@ def test_its_matrices_have_no_weight_decay() -> None:
 
 @pytest.mark.train
 def test_a_run(tmp_path: Path) -> None:
-    result = check_run(tmp_path, {"method": "manidp", "budget": {"madds": 0.6}})
+    result = check_run(tmp_path, {"method": "manidp", "budget": {"madds": 0.6}}, epochs=LONGER)
     assert result.budget is not None
     assert 0.95 * result.budget.limit <= result.budget.reached <= 1.02 * result.budget.limit
     assert result.dynamic is not None

@@ -136,7 +136,7 @@ def test_nothing_to_refit() -> None:
 
 def test_short_run(tmp_path: Path) -> None:
     """It learns, meets its budget, comes back from its files, and resumes bit by bit."""
-    check_short_run(tmp_path, "surgeon", dense=2)  # it looks only, where others learn
+    check_short_run(tmp_path, "surgeon", dense=4)  # it looks only, where others learn
 
 
 def test_enough_images(tmp_path: Path) -> None:

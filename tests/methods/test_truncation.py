@@ -12,7 +12,7 @@ from benchmarks.trial.running import recipe_of
 from pcshrink.methods.registry import method_class
 from pcshrink.methods.truncation import TruncationByInput, TruncationByInputConfig
 from pcshrink.surgery.gates import find_gates
-from testing.dynamic import check_run, gated
+from testing.dynamic import LONGER, check_run, gated
 
 
 def test_every_sample_loses_its_own_lowest_channels_also_in_use() -> None:
@@ -52,6 +52,6 @@ def test_rows_of_the_trial_have_the_same_epochs_and_say_where_there_is_no_budget
 
 @pytest.mark.train
 def test_a_run_has_no_budget_but_a_measured_cost(tmp_path: Path) -> None:
-    result = check_run(tmp_path, {"method": "truncation-input"})
+    result = check_run(tmp_path, {"method": "truncation-input"}, epochs=LONGER)
     assert result.budget is None
     assert result.compact["madds"] < 0.8 * result.dense["madds"]

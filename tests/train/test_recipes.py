@@ -75,7 +75,7 @@ def test_missing_and_broken_files(tmp_path: Path) -> None:
 
 def test_the_timetable() -> None:
     epochs = EpochsSection(dense=4, warmup=1, shrink=4, settle=4)
-    table = Timetable(epochs, OptimizerSection(lr=0.1, lr_warmup=1), blend=0.5)
+    table = Timetable(epochs, OptimizerSection(lr=0.1, lr_warmup=1), fold_over=0.5)
     assert [table.phase(e) for e in range(13)] == ["dense"] * 4 + ["warmup"] + ["shrink"] * 4 + ["settle"] * 4
     assert table.lr(0.5) == pytest.approx(0.05 * (1 + pytest.approx(0.9619, abs=1e-3).expected) / 2 * 1, abs=3e-3)
     assert table.lr(3.999) == pytest.approx(0, abs=1e-4)
@@ -86,7 +86,7 @@ def test_the_timetable() -> None:
     assert table.lr(12.999) == pytest.approx(0, abs=1e-4)
     assert [table.settled(e) for e in (9, 10, 11, 12)] == [0, 0.5, 1, 1]
     assert table.fold_epoch() == 11
-    at_once = Timetable(epochs, OptimizerSection(), blend=0.0)
+    at_once = Timetable(epochs, OptimizerSection(), fold_over=0.0)
     assert (at_once.settled(9), at_once.fold_epoch()) == (1, 9)
     falling = Timetable(EpochsSection(dense=2, warmup=1, shrink=5, settle=4), OptimizerSection(lr=0.1, hold_lr=False))
     assert [falling.lr(e) for e in (2, 7, 11.999)] == pytest.approx([0.1, 0.05, 0], abs=1e-4)

@@ -302,17 +302,17 @@ class Gated(Callback):
 
 
 @pytest.mark.train
-@pytest.mark.parametrize(("blend", "left"), [(0.0, [1, 0, 0, 0]), (0.5, [1, 1, 1, 0]), (1.0, [1, 1, 1, 1])])
-def test_gates_are_folded_when_they_are_constant(blend: float, left: list[int], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("fold_over", "left"), [(0.0, [1, 0, 0, 0]), (0.5, [1, 1, 1, 0]), (1.0, [1, 1, 1, 1])])
+def test_gates_are_folded_when_they_are_constant(fold_over: float, left: list[int], tmp_path: Path) -> None:
     gated = Gated()
     epochs = {"dense": 1, "shrink": 2, "settle": 3}
-    recipe = tiny(epochs=epochs, shrink__blend=blend, distill=None, output={"latency": False, "eval_every": 3})
+    recipe = tiny(epochs=epochs, shrink__fold_over=fold_over, distill=None, output={"latency": False, "eval_every": 3})
     result = train(recipe, tmp_path, quiet=True, callbacks=[gated])
     # Dense, shrink, then as given: the epoch of the cut, after which they may be folded at once, and three of settling.
     assert gated.left == [False, True, *map(bool, left)]
     assert not find_gates(pcs.load(result.model_dir))
 
 
-def test_a_blend_of_gates_that_stay_is_refused() -> None:
-    with pytest.raises(ConfigError, match="blend has no effect on gates: keep"):
-        tiny(shrink__gates="keep", shrink__blend=0.1)
+def test_folding_of_gates_that_stay_is_refused() -> None:
+    with pytest.raises(ConfigError, match="fold_over has no effect on gates: keep"):
+        tiny(shrink__gates="keep", shrink__fold_over=0.1)

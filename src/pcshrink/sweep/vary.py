@@ -12,7 +12,7 @@ from pcshrink.budget.config import METRICS
 from pcshrink.errors import ConfigError
 from pcshrink.methods.registry import method_class
 from pcshrink.train.recipe.read import check_recipe, override_
-from pcshrink.train.recipe.schema import USUAL_BLEND, Recipe, ShrinkSection
+from pcshrink.train.recipe.schema import USUAL_FOLD_OVER, Recipe, ShrinkSection
 
 OWN_KEYS = [key for key in ShrinkSection.model_fields if key != "settings"]
 
@@ -46,7 +46,7 @@ def with_method(recipe: Recipe, method: str) -> Recipe:
     if not chosen.takes_budget():
         content["shrink"] |= {"budget": None, "like": None}
     if not chosen.static:
-        content["shrink"] |= {"gates": "keep", "compact_every": 0, "blend": USUAL_BLEND}
+        content["shrink"] |= {"gates": "keep", "compact_every": 0, "fold_over": USUAL_FOLD_OVER}
     return check_recipe(content, f"method {method}")
 
 

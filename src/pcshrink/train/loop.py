@@ -52,8 +52,8 @@ class Loop:
         self.session, self.objective, self.console, self.observer = session, objective, console, observer
         self.flag = StopFlag()
         self.recipe, self.fabric = session.recipe, session.fabric
-        blend = self.recipe.shrink.blend if self.recipe.shrink is not None else 0.0
-        self.timetable = Timetable(self.recipe.epochs, self.recipe.optimizer, blend)
+        fold_over = self.recipe.shrink.fold_over if self.recipe.shrink is not None else 0.0
+        self.timetable = Timetable(self.recipe.epochs, self.recipe.optimizer, fold_over)
         self.phases = Phases(session, objective, folder, self.timetable, console, observer)
         self.checkpoints = Checkpoints(folder / "checkpoints")
         self.batches = len(session.data.train)

@@ -19,12 +19,12 @@ class Timetable:
     Attributes:
         epochs: How long each phase lasts.
         optimizer: Has the learning rates.
-        blend: Share of the settling phase after which gates that are to be folded are constant.
+        fold_over: Share of the settling phase after which gates that are to be folded are constant.
     """
 
     epochs: EpochsSection
     optimizer: OptimizerSection
-    blend: float = 0.0
+    fold_over: float = 0.0
 
     @property
     def total(self) -> int:
@@ -75,8 +75,8 @@ class Timetable:
 
     def settled(self, epoch: float) -> float:
         """How far the gates are on their way to constants, if they are to be folded."""
-        return min(self.through("settle", epoch) / self.blend, 1.0) if self.blend else 1.0
+        return min(self.through("settle", epoch) / self.fold_over, 1.0) if self.fold_over else 1.0
 
     def fold_epoch(self) -> int:
         """The epoch before which constant gates become part of their layers."""
-        return self.first("settle") + math.ceil(round(self.epochs.settle * self.blend, 9))
+        return self.first("settle") + math.ceil(round(self.epochs.settle * self.fold_over, 9))

@@ -17,7 +17,7 @@ from pcshrink.train.recipe.embedding import Embedding
 from pcshrink.train.recipe.output import OutputSection
 from pcshrink.train.recipe.section import AtLeastOne, Count, Positive, Ratio, Section, Seed, Share
 
-USUAL_BLEND = 0.5
+USUAL_FOLD_OVER = 0.5
 
 
 class ModelSection(Section):
@@ -172,8 +172,8 @@ class ShrinkSection(Embedding):
         budget: What the compact network may cost.
         like: A finished run or a saved network whose widths to take.
         gates: What becomes of the gates in the end: kept, or folded into the layers once they were made constant.
-        blend: Share of the settling phase over which gates that are to be folded become constant; 0 folds them as soon
-            as the network is cut.
+        fold_over: Share of the settling phase over which gates that are to be folded become constant; 0 folds them as
+            soon as the network is cut.
         compact_every: Epochs of shrinking after which dead channels are cut out; 0 cuts once, at the end.
         settings: The other keys: those of the method.
     """
@@ -182,7 +182,7 @@ class ShrinkSection(Embedding):
     budget: BudgetConfig | None = None
     like: Path | None = None
     gates: Literal["keep", "fold"] = "keep"
-    blend: Share = USUAL_BLEND
+    fold_over: Share = USUAL_FOLD_OVER
     compact_every: Count = 0
     settings: InstanceOf[MethodConfig]
 
@@ -206,7 +206,8 @@ class ShrinkSection(Embedding):
              "compact_every needs min_channels of at least 2, so that a group that was cut is found again"),
             (self.latency_budget is not None and self.gates != "fold",
              "a latency budget needs gates: fold, since gates take time of their own"),
-            (self.gates == "keep" and self.blend != USUAL_BLEND, "blend has no effect on gates: keep; set gates: fold"),
+            (self.gates == "keep" and self.fold_over != USUAL_FOLD_OVER,
+             "fold_over has no effect on gates: keep; set gates: fold"),
             (method_class(self.method).needs_budget and self.cost_budget is None,
              f"method {self.method} shares out what a budget leaves; set madds, params or mem_access of budget"),
         ]  # fmt: skip

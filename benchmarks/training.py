@@ -33,8 +33,8 @@ BATCH = 128
 KINDS: dict[str, tuple[int, dict[str, object]]] = {
     "a third is push, gates kept": (3, {"gates": "keep"}),
     "a third is push, gates folded": (3, {"gates": "fold"}),
-    "a quarter is push, gates folded early, aligned as shipped": (
-        4, {"gates": "fold", "fold_over": 0.1, "align": {"layer[23].*": 16, "*": 8}},
+    "a quarter is push, gates folded at the cut, aligned as shipped": (
+        4, {"gates": "fold", "fold_over": 0, "align": {"layer[23].*": 16, "*": 8}},
     ),
 }  # fmt: skip
 

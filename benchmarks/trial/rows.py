@@ -17,6 +17,7 @@ COMMON = (
     f"model.weights={DENSE}",
     *(f"epochs.{phase}={count}" for phase, count in EPOCHS.items()),
     "shrink.align=1",
+    "shrink.fold_over=0.5",
     "shrink.compact_every=1",
     "train.precision=auto",
     "train.threads=1",
@@ -67,6 +68,7 @@ def _method(name: str, *settings: str) -> tuple[str, ...]:
 
 TRIAL = (
     Row(LEARNED, "PCS, learned widths", keeps_model=True),
+    Row("learned-fold", "PCS, learned widths, gates folded at the cut", ("shrink.fold_over=0",)),
     Row("random", "random channels at the learned widths", _method("random", "shrink.draw={seed}"), like=LEARNED),
     Row("truncation", "truncation", _method("truncation", *WARMED_UP)),
     Row("scratch", "the learned widths from scratch", _method("scratch", "shrink.draw={seed}"), like=LEARNED),

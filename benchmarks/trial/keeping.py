@@ -18,12 +18,14 @@ def keep_all(runs: Path) -> None:
     for name in run_names():
         folder = runs / name
         if (folder / "result.json").is_file():
-            _keep_finished(name, folder)
+            keep_finished(name, runs)
         elif Checkpoints(folder / "checkpoints").written():
             _keep_unfinished(name, folder)
 
 
-def _keep_finished(name: str, folder: Path) -> None:
+def keep_finished(name: str, runs: Path) -> None:
+    """Keep the result of a run, and its network if others need it."""
+    folder = runs / name
     for file in FACTS:
         _copy(folder / file, KEPT / name / file)
     if split_name(name)[0].keeps_model:

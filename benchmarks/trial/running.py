@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.trial.keeping import keep_finished
 from benchmarks.trial.places import KEPT, PROJECT, UNFINISHED
 from benchmarks.trial.rows import split_name
 from pcshrink.common.files import write_text
@@ -45,6 +46,7 @@ def is_finished(run: str, runs: Path) -> bool:
 
 def train_all(names: Sequence[str], runs: Path, data: Path, cores: Sequence[int], minutes: float) -> None:
     """Train runs in this order until all are finished or the time is over; then they write checkpoints and stop."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that no training is left behind
     end, running = time.monotonic() + 60 * minutes, dict[int, tuple[str, subprocess.Popen[bytes]]]()
     tried: set[str] = set()
     try:
@@ -86,4 +88,7 @@ def _start(name: str, runs: Path, data: Path, core: int) -> subprocess.Popen[byt
 
 
 def _ended(name: str, child: subprocess.Popen[bytes], runs: Path) -> None:
-    print(f"{name}: {'finished' if is_finished(name, runs) else f'ended with code {child.returncode}'}", flush=True)
+    if is_finished(name, runs):
+        keep_finished(name, runs)  # others may wait for its widths
+    else:
+        print(f"{name}: ended with code {child.returncode}", flush=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pcshrink.doctor.kernels import Trial
-from pcshrink.errors import ShrinkWarning
+from pcshrink.errors import ConfigError, ShrinkWarning
 from pcshrink.train import precision
 from pcshrink.train.history import History
 from pcshrink.train.run import train
@@ -41,6 +41,12 @@ def test_what_is_asked_for_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     assert precision.fabric_precision("bf16", "cpu") == "bf16-mixed"
     assert precision.fabric_precision("fp64", "cpu") == "32-true"
     assert precision.fabric_precision("auto", "mps") == "32-true"
+
+
+def test_processes_that_chose_differently_are_told_what_to_set() -> None:
+    precision.check_alike(["bf16-mixed", "bf16-mixed"])
+    with pytest.raises(ConfigError, match=r"process 1: 32-true\); set it, fp32"):
+        precision.check_alike(["bf16-mixed", "32-true"])
 
 
 @pytest.mark.train

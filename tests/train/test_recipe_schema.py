@@ -79,6 +79,7 @@ def test_both_accept(recipe: dict[str, Any], validator: jsonschema.Draft202012Va
         with_shrink(method="no-such-method"),
         with_shrink(method="random", strength="A"),
         with_shrink(total_steps=3),
+        with_shrink(align={"layer1.*": True}),
     ],
 )
 def test_both_refuse(recipe: dict[str, Any], validator: jsonschema.Draft202012Validator) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from pcshrink.doctor.kernels import try_kernel
 from pcshrink.doctor.machine import announced
-from pcshrink.errors import ShrinkWarning
+from pcshrink.errors import ConfigError, ShrinkWarning
 
 log = logging.getLogger(__name__)
 # By our names, those of Lightning Fabric. float64 is ours alone: Fabric's own would give scores back in float32.
@@ -24,6 +25,18 @@ def fabric_precision(wanted: str, accelerator: str) -> str:
         wanted = "bf16" if _multiplies_bf16(accelerator) else "fp32"
         log.info("train.precision auto: %s", wanted)
     return FABRIC_NAMES[wanted]
+
+
+def check_alike(chosen: Sequence[str]) -> None:
+    """Whether all processes of a run compute in the same format, as ``fabric_precision`` chose it for each of them.
+
+    Raises:
+        ConfigError: They do not, since ``auto`` met unlike processors.
+    """
+    if len(set(chosen)) > 1:
+        told = ", ".join(f"process {rank}: {name}" for rank, name in enumerate(chosen))
+        message = f"train.precision auto differs between machines ({told}); set it, fp32 works on all of them"
+        raise ConfigError(message)
 
 
 def products_of(fabric: Any) -> str:

@@ -39,13 +39,13 @@ from pcshrink.train.loggers import Logger
 from pcshrink.train.loop import Loop
 from pcshrink.train.objective import Objective
 from pcshrink.train.observe import Observer
-from pcshrink.train.precision import fabric_precision
+from pcshrink.train.precision import check_alike, fabric_precision
 from pcshrink.train.recipe.read import check_recipe, dump_recipe
 from pcshrink.train.recipe.schema import DataSection, Recipe, ShrinkSection
 from pcshrink.train.recipe.yaml_text import parse_yaml, read_yaml_text
 from pcshrink.train.result import Result
 from pcshrink.train.session import Session, build_model, place
-from pcshrink.train.together import from_first, noticing_lost_peers, tells_of_peers, wait_together
+from pcshrink.train.together import from_all, from_first, noticing_lost_peers, tells_of_peers, wait_together
 from pcshrink.train.trust import import_code
 
 # What may change between two runs of the same recipe without changing its outcome.
@@ -209,6 +209,7 @@ def _fabric(recipe: Recipe) -> Any:
     fabric.launch()
     if world > 1:
         wait_together(settings.timeout)
+        check_alike(from_all(precision))
     return fabric
 
 

@@ -89,6 +89,13 @@ def tells_of_peers(error: Exception) -> bool:
     return isinstance(error, dist.DistError) or bool(_ABOUT_PEERS.search(str(error)))
 
 
+def from_all(value: T) -> list[T]:
+    """What every process gives, in the order of their ranks; all must call it, after ``wait_together``."""
+    given: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(given, value, group=_Waiting.group)
+    return given
+
+
 def from_first(fabric: Any, work: Callable[[], T]) -> T:
     """Let the first process do something and give all of them what it gave; a mistake is raised in all alike.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import typing
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
@@ -28,12 +29,16 @@ class Section(BaseModel):
 
 
 def refuse_truth(value: object, annotation: object) -> None:
-    """Refuse yes, no, on and off, which YAML reads as truth values, where a number is wanted.
+    """Refuse yes, no, on and off, which YAML reads as truth values, where a number is wanted, also one for a pattern.
 
     Raises:
         ValueError: It is one.
     """
-    kinds = set(typing.get_args(annotation) or (annotation,))
-    if isinstance(value, bool) and kinds & {int, float} and bool not in kinds:
+    kinds = typing.get_args(annotation) or (annotation,)
+    if isinstance(value, bool) and (int in kinds or float in kinds) and bool not in kinds:
         message = f"must be a number, got the truth value {value}"
         raise ValueError(message)
+    for kind in kinds:
+        if isinstance(value, Mapping) and typing.get_origin(kind) is Mapping:
+            for part in value.values():
+                refuse_truth(part, typing.get_args(kind)[1])

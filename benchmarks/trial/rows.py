@@ -17,7 +17,7 @@ COMMON = (
     f"model.weights={DENSE}",
     *(f"epochs.{phase}={count}" for phase, count in EPOCHS.items()),
     "shrink.align=1",
-    "shrink.fold_over=0.5",
+    "shrink.fold_over=0",
     "shrink.compact_every=1",
     "train.precision=auto",
     "train.threads=1",
@@ -32,6 +32,7 @@ LEARNED = "learned"
 # Untrained generators rank channels at random, and truncation zeroes by that ranking at once; the paper trains them for
 # 30 epochs before. So its rows have a warm-up, taken from the shrinking phase: all rows have the same number of epochs.
 WARMED_UP = ("epochs.warmup=5", "epochs.shrink=15")
+BLENDED = "shrink.fold_over=0.5"
 OWN_KNOB = " (own knob)"
 
 
@@ -68,9 +69,9 @@ def _method(name: str, *settings: str) -> tuple[str, ...]:
 
 TRIAL = (
     Row(LEARNED, "PCS, learned widths", keeps_model=True),
-    Row("learned-fold", "PCS, learned widths, gates folded at the cut", ("shrink.fold_over=0",)),
+    Row("learned-blend", "PCS, learned widths, gates blended over half of settling", (BLENDED,), seeds=SEEDS[:1]),
     Row("random", "random channels at the learned widths", _method("random", "shrink.draw={seed}"), like=LEARNED),
-    Row("truncation", "truncation", _method("truncation", *WARMED_UP)),
+    Row("truncation", "truncation", _method("truncation", *WARMED_UP, BLENDED)),
     Row("scratch", "the learned widths from scratch", _method("scratch", "shrink.draw={seed}"), like=LEARNED),
     Row("uniform", "PCS, uniform widths", ("shrink.allocation=uniform",)),
     Row("learned-madds", "PCS, learned widths, price madds", ("shrink.price=madds",)),
@@ -108,8 +109,13 @@ INGREDIENTS = tuple(
         ("mixup", "mixup 0.2", ("train.mixup=0.2",)),
         ("lr", "learning rate 0.2", ("optimizer.lr=0.2",)),
         ("madds", "price madds", ("shrink.price=madds",)),
-        ("fold", "gates folded at the cut", ("shrink.fold_over=0",)),
-        ("muon", "Muon, angle 0.01 and then 0.033", (*MUON, "optimizer.lr=0.03", "optimizer.settle_lr=0.1")),
+        ("blend", "gates blended over half of settling", (BLENDED,)),
+        ("fp32", "float32", ("train.precision=fp32",)),
+        (
+            "muon",
+            "Muon, angle 0.01 and then 0.033, gates blended",
+            (*MUON, "optimizer.lr=0.03", "optimizer.settle_lr=0.1", BLENDED),
+        ),
         ("muon-low", "Muon, angle 0.01", MUON),
     )
 )

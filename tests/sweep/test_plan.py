@@ -26,6 +26,7 @@ from pcshrink.sweep.paper import BASELINE, PAPER
 from pcshrink.sweep.runs import Run, plain
 from pcshrink.sweep.start import common_start, given_weights
 from pcshrink.sweep.vary import dense_only, with_budget, with_method, with_overrides
+from pcshrink.train.recipe.read import load_recipe
 from testing.training import TINY, tiny
 
 
@@ -167,6 +168,13 @@ def test_named_ablations_are_the_papers_tables(name: str) -> None:
     rows = PAPER[name][1]
     assert {row.setting for row in rows} <= set(labels)
     assert all(row.error < 40 and row.madds <= BASELINE.madds for row in rows)
+
+
+@pytest.mark.parametrize("recipe", ["cifar10-resnet20", "cifar10-resnet20-taught", "imagenet-resnet18-b"])
+def test_built_in_recipes_have_all_named_ablations(recipe: str) -> None:
+    for ablation in NAMED.values():
+        for setting in ablation.settings:
+            recipe_of(load_recipe(recipe), setting)
 
 
 def test_without_a_generator_the_network_is_trained_as_long() -> None:

@@ -41,6 +41,7 @@ def _each(label: str, key: str, values: Sequence[str]) -> tuple[Setting, ...]:
 
 
 NO_PUSH = "shrink.strength=1e-9"  # the paper's K = 0: gates are trained, and no channel is pushed far enough to leave
+KEEP_GATES = ("shrink.gates=keep", "shrink.fold_over=0.5")  # the latter its default, for recipes that fold otherwise
 
 NAMED = {
     "k": Ablation(
@@ -70,7 +71,7 @@ NAMED = {
     ),
     "generator": Ablation(
         "the network as it is, and with salience generators that stay; nothing is shrunk",
-        (Setting("no generator", (), plain=True), Setting("generator, K = 0", (NO_PUSH, "shrink.gates=keep"))),
+        (Setting("no generator", (), plain=True), Setting("generator, K = 0", (NO_PUSH, *KEEP_GATES))),
     ),
     "policy": Ablation(
         "one choice of channels for all inputs, or one for each input",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
 import sys
 import threading
 import xml.etree.ElementTree as ET
@@ -147,6 +148,19 @@ def test_layers_and_groups_add_up_to_the_saved_network(run: Path) -> None:
     assert {row.name: row.width_ratio for row in rows}["fc"] == 1.0
     shares = group_shares(opened)
     assert sum(before for before, _ in shares.values()) == pytest.approx(1, abs=0.01)  # all but the classifier
+
+
+@pytest.mark.unit
+def test_what_is_left_of_layers_is_not_guessed_without_the_saved_network(tmp_path: Path) -> None:
+    folder = made_run(tmp_path / "made")
+    shutil.rmtree(folder / "model")
+    (opened,) = open_runs([folder])
+    assert {after for _, after in group_shares(opened).values()} == {None}
+    text = render([opened])
+    assert "Width ratio by layer" not in text
+    assert "Multiply-adds by layer" not in text
+    words = " ".join(Page(text).words.split())
+    assert "what is left of each layer is told by its saved network, which is not there" in words
 
 
 @pytest.mark.unit

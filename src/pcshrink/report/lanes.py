@@ -16,11 +16,11 @@ LONGEST_NAME = 21
 
 @dataclass(frozen=True, kw_only=True)
 class Layer:
-    """A layer: its name, and its multiply-adds before and after."""
+    """A layer: its name, and its multiply-adds before and after, None where the latter are not known."""
 
     name: str
     before: float
-    after: float
+    after: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,14 +70,16 @@ def network_picture(layers: Sequence[Layer], groups: Sequence[Channels], stays: 
 
 def _row(layer: Layer, y: float, bars: float, scale: float, stays: str | None) -> list[str]:
     name = short(layer.name, LONGEST_NAME)
-    told = f"{layer.name}: {layer.before:,.0f} → {layer.after:,.0f} multiply-adds"
+    left = f" → {layer.after:,.0f}" if layer.after is not None else ""
+    told = f"{layer.name}: {layer.before:,.0f}{left} multiply-adds"
     parts = [
         f'<path class="grid" d="M14 {y + HEIGHT / 2:.1f}H{bars:.1f}"/>',
         f'<rect class="paper" x="12" y="{y:.1f}" width="{LETTER * len(name):.0f}" height="20"/>',
         text(14, y + 16, name),
         box(bars, y + 4, layer.before * scale, HEIGHT - 8, "before", told),
-        box(bars, y + 7, layer.after * scale, HEIGHT - 14, "fill ref", told),
     ]
+    if layer.after is not None:
+        parts.append(box(bars, y + 7, layer.after * scale, HEIGHT - 14, "fill ref", told))
     return [box(0, y + 6, 9, 9, "stay", f"{layer.name} stays: {stays}"), *parts] if stays else parts
 
 

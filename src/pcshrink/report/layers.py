@@ -86,7 +86,8 @@ def _pictures(runs: Sequence[Run]) -> Figure | None:
             continue
         seen.append(facts)
         parts = [part for layer in facts["layers"] for part in part_rows(run, layer)]
-        layers = [Layer(name=part.name, before=part.madds_before, after=part.madds_after) for part in parts]
+        known = run.layers_known
+        layers = [Layer(name=p.name, before=p.madds_before, after=p.madds_after if known else None) for p in parts]
         groups = [Channels(name=g["name"], writers=g["writers"], readers=g["readers"]) for g in facts["groups"]]
         charts.append((run.name, network_picture(layers, groups, facts["stays"])))
         rows += [

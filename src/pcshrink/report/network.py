@@ -87,8 +87,11 @@ def layer_rows(run: Run) -> list[LayerRow]:
     return rows
 
 
-def group_shares(run: Run) -> dict[str, tuple[float, float]]:
-    """Group -> the share of the dense network's multiply-adds that its writers cause, before and after the cut."""
+def group_shares(run: Run) -> dict[str, tuple[float, float | None]]:
+    """Group -> the share of the dense network's multiply-adds that its writers cause, before and after the cut.
+
+    What is left is None where it is not known.
+    """
     layers = (run.network or {}).get("layers", [])
     parts = {part.name: part for layer in layers for part in part_rows(run, layer)}
     total = sum(layer["madds"] for layer in layers) or 1
@@ -96,5 +99,6 @@ def group_shares(run: Run) -> dict[str, tuple[float, float]]:
     for group in (run.network or {}).get("groups", []):
         written = [parts[name] for name in group["writers"] if name in parts]
         before = sum(part.madds_before for part in written)
-        shares[group["name"]] = (before / total, sum(part.madds_after for part in written) / total)
+        after = sum(part.madds_after for part in written) / total if run.layers_known else None
+        shares[group["name"]] = (before / total, after)
     return shares

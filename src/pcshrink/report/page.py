@@ -37,7 +37,7 @@ def sections(runs: Sequence[Run]) -> list[Section]:
         _drawn("tradeoff", "Trade-off", [tradeoff(runs)], ["No run has finished yet, so there is no point to draw."]),
         _drawn(
             "widths", "Widths", [group_widths(runs), width_ratio_by_layer(runs), madds_by_layer(runs)],
-            _no_widths(runs) or ["No group has been cut, or the network is not known here."],
+            _no_widths(runs) + _no_layers(runs) or ["No group has been cut, or the network is not known here."],
         ),
         _drawn("training", "Training", [training(runs), step_loss(runs)], [NO_STEPS]),
         _drawn(
@@ -61,6 +61,14 @@ def _no_widths(runs: Sequence[Run]) -> list[str]:
         f"{run.name} has no widths: its gates choose for each input, kernels stay whole and nothing is cut."
         for run in runs
         if not run.cuts
+    ]
+
+
+def _no_layers(runs: Sequence[Run]) -> list[str]:
+    return [
+        f"{run.name}: what is left of each layer is told by its saved network, which is not there."
+        for run in runs
+        if not run.layers_known
     ]
 
 

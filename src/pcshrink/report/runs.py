@@ -128,6 +128,11 @@ class Run:
         groups = self.history.groups if self.history is not None else {}
         return {name: (trace.salience.shape[1], int(trace.alive[-1])) for name, trace in groups.items()}
 
+    @property
+    def layers_known(self) -> bool:
+        """Whether it is known what is left of every layer: from the saved network, or since all of it is."""
+        return self.saved is not None or all(before == now for before, now in self.widths.values())
+
     def phases(self) -> list[tuple[str, int, int]]:
         """Name, first epoch and end of each phase."""
         spans: list[tuple[str, int, int]] = []

@@ -50,7 +50,7 @@ def width_ratio_by_layer(runs: Sequence[Run]) -> Figure | None:
     return _by_layer(
         runs, "width-ratio", "Width ratio by layer", "channels left, %", lambda row: 100 * row.width_ratio,
         "Output channels of every convolution and linear layer, as a share of the dense network's.", 100.0,
-        [place for place, run in enumerate(runs) if run.cuts and not run.whole],
+        [place for place, run in enumerate(runs) if run.cuts and not run.whole and run.layers_known],
     )  # fmt: skip
 
 
@@ -61,7 +61,7 @@ def madds_by_layer(runs: Sequence[Run]) -> Figure | None:
     return _by_layer(
         runs, "layer-madds", "Multiply-adds by layer", "multiply-adds", lambda row: row.madds_after,
         f"Multiply-adds of every convolution and linear layer for one sample.{mean}", None,
-        [place for place, run in enumerate(runs) if (run.cuts or run.dynamic) and not run.whole],
+        [place for place, run in enumerate(runs) if (run.cuts or run.dynamic) and not run.whole and run.layers_known],
     )  # fmt: skip
 
 

@@ -34,6 +34,7 @@ LEARNED = "learned"
 WARMED_UP = ("epochs.warmup=5", "epochs.shrink=15")
 BLENDED = "shrink.fold_over=0.5"
 OWN_KNOB = " (own knob)"
+MUON = ("optimizer.name=muon", "optimizer.turn=0.01")
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ def _method(name: str, *settings: str) -> tuple[str, ...]:
 TRIAL = (
     Row(LEARNED, "PCS, learned widths", keeps_model=True),
     Row("learned-blend", "PCS, learned widths, gates blended over half of settling", (BLENDED,), seeds=SEEDS[:1]),
+    Row("learned-muon", "PCS, learned widths, Muon with an angle of 0.01", MUON, seeds=SEEDS[:1]),
     Row("random", "random channels at the learned widths", _method("random", "shrink.draw={seed}"), like=LEARNED),
     Row("truncation", "truncation", _method("truncation", *WARMED_UP, BLENDED)),
     Row("scratch", "the learned widths from scratch", _method("scratch", "shrink.draw={seed}"), like=LEARNED),
@@ -98,7 +100,6 @@ SHIPPED = tuple(
     )
 )
 # What may make a row better: the first row in fewer epochs, with one thing changed.
-MUON = ("optimizer.name=muon", "optimizer.turn=0.01")
 BRIEF = ("epochs.shrink=5", "epochs.settle=10")
 INGREDIENTS = tuple(
     Row(f"brief-{name}", title, (*BRIEF, *settings))
@@ -117,6 +118,7 @@ INGREDIENTS = tuple(
             (*MUON, "optimizer.lr=0.03", "optimizer.settle_lr=0.1", BLENDED),
         ),
         ("muon-low", "Muon, angle 0.01", MUON),
+        ("muon-mid", "Muon, angle 0.01 and then 0.02", (*MUON, "optimizer.settle_lr=0.2")),
     )
 )
 SCRATCH_MUON = Row(

@@ -9,7 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.trial.places import FINDINGS, KEPT
-from benchmarks.trial.rows import BRIEF, INGREDIENTS, LEARNED, RIVALS, SCRATCH_MUON, SEEDS, TRIAL, Row
+from benchmarks.trial.rows import (
+    AGAIN,
+    AGAIN_EPOCHS,
+    BRIEF,
+    INGREDIENTS,
+    LEARNED,
+    RIVALS,
+    SCRATCH_MUON,
+    SEEDS,
+    TRIAL,
+    Row,
+)
 
 BEGIN, END = "<!-- trial -->", "<!-- end of trial -->"
 HEAD = (
@@ -29,6 +40,7 @@ def write_table() -> None:
         _table([SCRATCH_MUON], only_finished=True),
         _widths(),
         _ingredients(),
+        _again(),
     ]
     text = "\n\n".join(part for part in parts if part)
     FINDINGS.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
@@ -58,8 +70,6 @@ def _line(row: Row) -> str:
     runs = read_runs(row)
     if not runs:
         return f"| {row.title} | 0 | not run yet | | | | | | |"
-    errors = [run["compact"]["error"] for run in runs]
-    spread = f"{statistics.stdev(errors):.2f}" if len(errors) > 1 else ""
     madds = statistics.mean(run["compact"]["paper_madds"] for run in runs) / 1e6
     params = statistics.mean(run["compact"]["params"] for run in runs)
     seen = [e["error"] for run in runs for e in run["epochs"] if e["phase"] == "shrink" and e["error"] is not None]
@@ -67,7 +77,7 @@ def _line(row: Row) -> str:
     cut = f"{_mean(cuts, 'gated_error'):.2f}, {_mean(cuts, 'masked_error'):.2f}" if cuts else ""
     highest = [c["highest"] for c in cuts if c["highest"] is not None]
     return (
-        f"| {row.title} | {len(runs)} | {statistics.mean(errors):.2f} | {spread} | {madds:.2f} M | {params:,.0f} | "
+        f"| {row.title} | {len(runs)} | {_error_and_spread(runs)} | {madds:.2f} M | {params:,.0f} | "
         f"{f'{max(seen):.2f}' if seen else ''} | {cut} | {f'{max(highest):.2g}' if highest else ''} |"
     )
 
@@ -98,6 +108,33 @@ def _ingredients() -> str:
     table = _table(INGREDIENTS, only_finished=True)
     epochs = " and ".join(setting.partition(".")[2].replace("=", " ") for setting in BRIEF)
     return f"One thing changed at a time, in fewer epochs ({epochs}):\n\n{table}" if table else ""
+
+
+def _again() -> str:
+    """What a single change does to a small network that fits the training images."""
+    lines = [_again_line(row) for row in AGAIN if read_runs(row)]
+    head = (
+        f"The cut network of `{LEARNED}-0` trained for {AGAIN_EPOCHS} epochs more, from learning rate 0.1; the loss is "
+        "that of the last epoch on training images:"
+    )
+    return (
+        "\n".join([f"{head}\n\n| row | seeds | error | spread | loss |\n|---|---|---|---|---|", *lines])
+        if lines
+        else ""
+    )
+
+
+def _again_line(row: Row) -> str:
+    runs = read_runs(row)
+    loss = statistics.mean(run["epochs"][-1]["loss"] for run in runs)
+    return f"| {row.title} | {len(runs)} | {_error_and_spread(runs)} | {loss:.3f} |"
+
+
+def _error_and_spread(runs: Sequence[dict[str, Any]]) -> str:
+    """Two cells."""
+    errors = [run["compact"]["error"] for run in runs]
+    spread = f"{statistics.stdev(errors):.2f}" if len(errors) > 1 else ""
+    return f"{statistics.mean(errors):.2f} | {spread}"
 
 
 def _widths() -> str:

@@ -104,6 +104,26 @@ def test_the_page_of_rivals_has_the_papers_figures_beside_ours(tmp_path: Path, m
     assert any(line.startswith("- Hinge: printed so") for line in lines)
 
 
+def test_findings_show_what_a_single_change_does_to_a_network_that_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "findings.md"
+    page.write_text(f"before\n{table.BEGIN}\nold\n{table.END}\nafter\n")
+    monkeypatch.setattr(table, "FINDINGS", page)
+    monkeypatch.setattr(table, "KEPT", tmp_path)
+    for seed, error, loss in ((0, 8.0, 0.5), (1, 8.4, 0.7)):
+        folder = tmp_path / f"again-mixup-{seed}"
+        folder.mkdir()
+        (folder / "result.json").write_text(json.dumps({"compact": {"error": error}}))
+        (folder / "metrics.jsonl").write_text(f'{{"loss": 9.0}}\n{{"loss": {loss}}}\n')
+    table.write_table()
+    text = page.read_text()
+    assert "| Muon, mixup 0.2 | 2 | 8.20 | 0.28 | 0.600 |" in text.splitlines()
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert "old" not in text
+
+
 def test_an_unknown_run_is_said() -> None:
     with pytest.raises(SystemExit, match="there is no run 'lerned-0'"):
         split_name("lerned-0")

@@ -114,7 +114,7 @@ class OptimizerSection(Section):
     lr: Positive = 0.1
     settle_lr: Positive | None = None
     hold_lr: bool = True
-    turn: Positive = 0.03
+    turn: Positive = 0.01
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     nesterov: bool = False
     betas: tuple[Ratio, Ratio] = (0.9, 0.999)

@@ -13,6 +13,7 @@ from pcshrink.methods.pcs.config import ShrinkConfig
 from pcshrink.methods.pcs.kernels import Tap, gated_batch_norm
 from pcshrink.methods.pooling import pool
 from pcshrink.shrinker import attach_
+from pcshrink.surgery import maps
 
 
 @pytest.mark.parametrize("shape", [(4, 3), (4, 3, 5), (4, 3, 5, 6), (4, 3, 8, 8), (2, 3, 4, 3, 2)])
@@ -22,8 +23,9 @@ def test_fused_norm_equals_norm_times_salience(
     shape: tuple[int, ...], channels_last: bool, large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if large:  # what is done for large maps
-        monkeypatch.setattr(passes, "FEW", 0)
-        monkeypatch.setattr(passes, "PIECE", 1)
+        for module in (passes, maps):
+            monkeypatch.setattr(module, "FEW", 0)
+        monkeypatch.setattr(maps, "PIECE", 1)
     torch.manual_seed(0)
     kind = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}[len(shape)]
     norm = kind(3).double()
@@ -69,7 +71,7 @@ def test_a_tap_gives_the_gradient_of_pooling_and_handing_on(
     dtype: torch.dtype, large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if large:
-        monkeypatch.setattr(passes, "FEW", 0)
+        monkeypatch.setattr(maps, "FEW", 0)
     torch.manual_seed(0)
     x = torch.randn(4, 3, 5, 6, dtype=dtype).contiguous(memory_format=torch.channels_last)
     grad = torch.randn(4, 3, 5, 6, dtype=dtype).contiguous(memory_format=torch.channels_last)

@@ -18,7 +18,9 @@ from pcshrink.methods.layers import ConvLayer
 from pcshrink.methods.pooling import pool
 from pcshrink.methods.recording import Recording
 from pcshrink.surgery.gate import Gate, GateSpec
+from pcshrink.surgery.maps import is_channels_last
 from pcshrink.surgery.plan import GateSite
+from pcshrink.surgery.product import times
 
 WIDE = 80  # layers that read fewer channels squeeze half as much
 RISE, FULL = 1 / 12, 3 / 4  # the shares of the training between which more and more channels are switched off
@@ -84,14 +86,20 @@ class DGCGate(Recording[Tensor], InnerGate, kind="dgc"):
             self.record(salience)
         factor = salience * highest(salience, self.kept)
         self.tell((factor != 0).double())
-        factor = factor.to(x.dtype)[..., None, None]
         # Plain convolutions one by one: on a CPU one in groups takes up to three times as long.
         by_head = [
-            F.conv2d(x * factor[:, i], conv.weight[i :: self.heads], None, conv.stride, conv.padding, conv.dilation)
-            for i in range(self.heads)
+            F.conv2d(times(x, part), conv.weight[i :: self.heads], None, conv.stride, conv.padding, conv.dilation)
+            for i, part in enumerate(factor.unbind(1))
         ]
-        out = torch.stack(by_head, dim=2).flatten(1, 2)
+        out = _interleaved(by_head)
         return out if conv.bias is None else out + conv.bias[:, None, None]
+
+
+def _interleaved(parts: list[Tensor]) -> Tensor:
+    """Channel 0 of every part, then channel 1, and so on; in the layout of the parts."""
+    if is_channels_last(parts[0]):
+        return torch.stack([part.permute(0, 2, 3, 1) for part in parts], dim=4).flatten(3).permute(0, 3, 1, 2)
+    return torch.stack(parts, dim=2).flatten(1, 2)
 
 
 @torch.no_grad()

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from pcshrink.errors import ConfigError
+from pcshrink.surgery.product import times
 
 GATE = "pcs_gate"  # the name of a gate as a child of the layer it sits on
 FIRST_KIND = "salience"  # of all gates in files of schema 1
@@ -220,11 +221,13 @@ class Gate(nn.Module):
         self.tell(torch.ones_like(self.mask) if factor is None else factor)
         if factor is None:
             return x
-        factor = factor.to(x.dtype)
         if factor.ndim == x.ndim > 2:
-            return x * factor
+            return x * factor.to(x.dtype)
         if self.spec.repeat > 1:
             factor = factor.repeat_interleave(self.spec.repeat, dim=-1)
+        if self.spec.axis == 1:
+            return times(x, factor if factor.ndim > 1 else factor[None])
+        factor = factor.to(x.dtype)
         shape = [1] * x.ndim
         if factor.ndim > 1:
             shape[0] = x.shape[0]

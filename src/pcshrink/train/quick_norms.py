@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.overrides import TorchFunctionMode
 
-from pcshrink.methods.maps import along_rows, as_rows, is_narrow, moments, normalise, update_running
+from pcshrink.surgery.maps import along_rows, as_rows, is_narrow, moments, normalise, update_running
 
 # What a layer that is computed again in the backward pass saves must be the same both times, so it gets torch's own.
 _hooks_on_saved_tensors: Callable[[bool], object] | None = getattr(

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from pcshrink.methods.maps import FEW, is_channels_last, moments, update_running
 from pcshrink.methods.pcs.generating import generated, generator_gradients
 from pcshrink.methods.pcs.generator import SalienceGenerator
-from pcshrink.methods.pcs.passes import combine, gated_norm, moments_pay, over_space, sums_over_space
+from pcshrink.methods.pcs.passes import combine, gated_norm, moments_pay
 from pcshrink.methods.pooling import pool
+from pcshrink.surgery.maps import FEW, is_channels_last, moments, over_space, sums_over_space, update_running
 
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 

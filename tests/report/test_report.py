@@ -31,8 +31,8 @@ from testing.training import TINY
 
 ORDER = ["verdict", "proof", "tradeoff", "widths", "training", "salience", "times", "stays", "classes", "origin"]
 FIGURES = {
-    "tradeoff", "group-widths", "width-ratio", "layer-madds", "training", "step-loss", "width-over-time", "salience",
-    "network", "class-error",
+    "tradeoff", "tradeoff-latency", "group-widths", "width-ratio", "layer-madds", "training", "step-loss",
+    "width-over-time", "salience", "network", "class-error",
 }  # fmt: skip
 LARGEST = 1_000_000
 
@@ -131,6 +131,7 @@ def test_every_figure_has_its_numbers(run: Path, tmp_path: Path, monkeypatch: py
     history = History.open(run)
     assert [float(row["task"]) for row in files["step-loss"]] == pytest.approx(history.steps.task.tolist())
     assert {row["error"] for row in files["tradeoff"]} == {"4.0", "5.0"}
+    assert [(row["latency"], row["error"]) for row in files["tradeoff-latency"]] == [("1.0", "4.0"), ("0.5", "5.0")]
     assert len(files["salience"]) == sum(trace.salience.shape[1] for trace in history.groups.values()) * 8
     assert all(int(row["after"]) * 2 == int(row["before"]) for row in files["group-widths"])
     pictures = list((tmp_path / "svg").iterdir())
@@ -285,7 +286,7 @@ MISTAKES = {
     "a live report of nothing": (["{tmp}/young", "--live", "1"], r"has no finished epoch yet"),
     "no such figure": (
         ["{run}", "--figure", "widths"],
-        r"there is no figure widths .* there are tradeoff, group-widths",
+        r"there is no figure widths .* there are tradeoff, tradeoff-latency, group-widths",
     ),
     "timing a run that goes on": (["{tmp}/going", "--time"], r"has no saved network yet"),
     "timing on no runtime": (["{run}", "--time", "--runtime", "abacus"], r"abacus"),

@@ -20,7 +20,7 @@ from pcshrink.report.origin import classes, origin
 from pcshrink.report.parts import Figure, Section
 from pcshrink.report.runs import Run
 from pcshrink.report.salience import salience_figure
-from pcshrink.report.tradeoff import tradeoff
+from pcshrink.report.tradeoff import latency_tradeoff, tradeoff
 from pcshrink.report.verdict import proof, verdict
 from pcshrink.report.widths import group_widths, madds_by_layer, width_over_time, width_ratio_by_layer
 
@@ -34,7 +34,7 @@ def sections(runs: Sequence[Run]) -> list[Section]:
     return [
         verdict(runs),
         proof(runs),
-        _drawn("tradeoff", "Trade-off", [tradeoff(runs)], ["No run has finished yet, so there is no point to draw."]),
+        _drawn("tradeoff", "Trade-off", [tradeoff(runs), latency_tradeoff(runs)], _no_points(runs)),
         _drawn(
             "widths", "Widths", [group_widths(runs), width_ratio_by_layer(runs), madds_by_layer(runs)],
             _no_widths(runs) + _no_layers(runs) or ["No group has been cut, or the network is not known here."],
@@ -54,6 +54,12 @@ def sections(runs: Sequence[Run]) -> list[Section]:
 def _drawn(key: str, title: str, figures: Sequence[Figure | None], missing: Sequence[str]) -> Section:
     drawn = [figure for figure in figures if figure is not None]
     return Section(key=key, title=title, figures=drawn, missing=[] if len(drawn) == len(figures) else list(missing))
+
+
+def _no_points(runs: Sequence[Run]) -> list[str]:
+    if not any(run.result for run in runs):
+        return ["No run has finished yet, so there is no point to draw."]
+    return ["No latency was measured after the training (output.latency), so there is no figure of it."]
 
 
 def _no_widths(runs: Sequence[Run]) -> list[str]:

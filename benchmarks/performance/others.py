@@ -66,10 +66,12 @@ def measure_deployment(
             realised = (1 - folded) / (1 - shares["aligned, folded"])
             ours = runtime == "onnxruntime"  # the goals were set for it; the other is for comparison
             work = f"realised / theoretical cut, {TITLES[net]}, {runtime}, folded, aligned, batch 1"
-            yield Row("deployment", work, 0.95 if ours else None, realised, at_least=True)
+            cut = Row("deployment", work, 0.95 if ours else None, realised, at_least=True)
+            yield cut
             goal = 1.25 if net == "mobilenet_v2" else 1.10
             ratio = paired_ratio(times["generators kept"], times["plain, same widths"])
             work = f"generators kept / plain network of these widths, {TITLES[net]}, {runtime}"
-            yield Row.of("deployment", work, goal if ours else None, ratio)
-            if ours and net == "mobilenet_v2":  # the one that misses its goals
+            kept = Row.of("deployment", work, goal if ours else None, ratio)
+            yield kept
+            if False in (cut.met, kept.met):
                 yield from measure_operations(TITLES[net], networks, example)

@@ -1,7 +1,8 @@
 """The salience of images in an exported file: pooling and generator as layers of images (B, C, 1, 1).
 
 Runtimes keep images in a blocked layout of their own. Sums, reshapes and matrix products need them in the plain one, so
-every gate would change the layout of whole maps to and fro; average pooling and 1 x 1 convolutions do not.
+every gate would change the layout of whole maps to and fro; average pooling and 1 x 1 convolutions do not. The images
+that a network is given are in the plain layout, where runtimes pool one by one what they add up in long rows.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from torch import Tensor, nn
 
 from pcshrink.methods.pcs.generator import SalienceGenerator
 
+GIVEN = 4  # channels of the images that a network is given, at most
+
 
 def exports_images(x: Tensor, axis: int) -> bool:
     """Whether x are images whose network is being written to a file."""
@@ -20,6 +23,8 @@ def exports_images(x: Tensor, axis: int) -> bool:
 
 def pool_images(x: Tensor) -> Tensor:
     """Mean over space: (B, C, H, W) -> (B, C, 1, 1)."""
+    if x.shape[1] <= GIVEN:
+        return x.mean(dim=(2, 3), keepdim=True)
     return F.avg_pool2d(x, (int(x.shape[2]), int(x.shape[3])))
 
 

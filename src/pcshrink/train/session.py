@@ -109,7 +109,7 @@ class Session:
         unsynchronise_(self.model)
         if self.fabric.world_size > 1 and self.recipe.train.sync_norm:
             synchronise_(self.model)
-        self.optimizer = make_optimizer(self.model, self.recipe.optimizer)
+        self.optimizer = make_optimizer(self.model, self.recipe.optimizer, self.fabric.device)
         if memory:
             set_optimizer_state(self.model, self.optimizer, memory)
         compiled = torch.compile(self.model) if self.recipe.train.compile else self.model

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -111,3 +113,16 @@ def test_only_while_it_lasts_and_where_it_is_wanted() -> None:
     with quick_norms(wanted=True), torch.no_grad():
         assert not is_quick(norm(x))
     assert not is_quick(norm(x))
+
+
+def test_only_this_thread_is_answered_and_torchs_function_comes_back() -> None:
+    norm, own, others = norm_of(8), torch.nn.functional.batch_norm, []
+    with quick_norms(wanted=True):
+        thread = threading.Thread(target=lambda: others.append(norm(images(8))))
+        thread.start()
+        thread.join()
+        with quick_norms(wanted=True):
+            pass
+        assert is_quick(norm(images(8)))
+    assert not is_quick(others[0])
+    assert torch.nn.functional.batch_norm is own

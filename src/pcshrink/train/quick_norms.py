@@ -7,15 +7,15 @@ or less. Modules are left as they are: a norm asks torch for the function, and i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import threading
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.overrides import TorchFunctionMode
 
 from pcshrink.surgery.maps import along_rows, as_rows, is_narrow, moments, normalise, update_running
 
@@ -30,16 +30,38 @@ def quick_norms(*, wanted: bool) -> AbstractContextManager[object]:
     return _QuickNorms() if wanted and _hooks_on_saved_tensors is not None else nullcontext()
 
 
-class _QuickNorms(TorchFunctionMode):
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Iterable[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        """Answer batch norms; pass everything else on."""
-        return (_batch_norm if func is F.batch_norm else func)(*args, **kwargs or {})
+class _QuickNorms:
+    """Puts its own function in the place of torch's, for this thread.
+
+    Torch's own way to answer a function (``TorchFunctionMode``) asks for every call of every function, thousands in a
+    step, and takes several milliseconds of it.
+    """
+
+    users: ClassVar[int] = 0  # in all threads
+    lock: ClassVar[threading.Lock] = threading.Lock()
+
+    def __enter__(self) -> None:
+        """Answer batch norms from now on."""
+        with self.lock:
+            _QuickNorms.users += 1
+            F.batch_norm = _batch_norm  # type: ignore[assignment]  # the first argument has another name
+        _HERE.wanted += 1
+
+    def __exit__(self, *_: object) -> None:
+        """Let torch answer again."""
+        _HERE.wanted -= 1
+        with self.lock:
+            _QuickNorms.users -= 1
+            if not self.users:
+                F.batch_norm = _torch_batch_norm
+
+
+class _Here(threading.local):
+    wanted = 0
+
+
+_HERE = _Here()
+_torch_batch_norm = F.batch_norm
 
 
 def _batch_norm(
@@ -53,8 +75,8 @@ def _batch_norm(
     eps: float = 1e-5,
 ) -> Tensor:
     """As ``torch.nn.functional.batch_norm``."""
-    if weight is None or bias is None or not (training and _pays(x, weight)):
-        return F.batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps)
+    if weight is None or bias is None or not (training and _HERE.wanted and _pays(x, weight)):
+        return _torch_batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps)
     out: Tensor = RowNorm.apply(x, weight, bias, running_mean, running_var, momentum, eps)
     return out
 

@@ -152,6 +152,12 @@ SCRATCH_MUON = Row(
     "scratch-muon", "the learned widths from scratch, Muon",
     _method("scratch", "shrink.draw={seed}", "optimizer.name=muon"), like=LEARNED,
 )  # fmt: skip
+# Beside the first row while it is pushed: how far error and loss swing by themselves at this learning rate.
+TWIN = Row(
+    "twin", "gates without a push",
+    ("shrink.budget=null", "shrink.strength=1e-9", "shrink.gates=keep", "shrink.fold_over=0.5", "epochs.settle=0"),
+    seeds=SEEDS[:1],
+)  # fmt: skip
 # The paper's ablations are shorter. These settings are what the method does anyway, so such rows are one run.
 SHORTER = ("epochs.shrink=10", "epochs.settle=20")
 SHORTER_WARMED_UP = ("epochs.warmup=3", "epochs.shrink=7", "epochs.settle=20")
@@ -172,14 +178,14 @@ ABLATIONS = {
     table: tuple(ablation_row(ablation, setting) for setting in ablation.settings) for table, ablation in NAMED.items()
 }
 _ABLATED = tuple({row.name: row for rows in ABLATIONS.values() for row in rows}.values())
-ROWS = {row.name: row for row in (*TRIAL, *SHIPPED, *RIVALS, *INGREDIENTS, *AGAIN, SCRATCH_MUON, *_ABLATED)}
+ROWS = {row.name: row for row in (*TRIAL, *SHIPPED, *RIVALS, *INGREDIENTS, *AGAIN, SCRATCH_MUON, TWIN, *_ABLATED)}
 
 
 def run_names() -> list[str]:
     """All runs, the most telling first: every row with one seed, then more seeds, then the others."""
     trial = [f"{row.name}-{seed}" for seed in SEEDS for row in (*TRIAL, *SHIPPED) if seed in row.seeds]
     brief = [f"{row.name}-{seed}" for seed in SEEDS[:2] for row in (*INGREDIENTS, *AGAIN)]
-    return trial + brief + [f"{row.name}-{SEEDS[0]}" for row in (*_ABLATED, *RIVALS, SCRATCH_MUON)]
+    return trial + brief + [f"{row.name}-{SEEDS[0]}" for row in (TWIN, *_ABLATED, *RIVALS, SCRATCH_MUON)]
 
 
 def split_name(run: str) -> tuple[Row, int]:

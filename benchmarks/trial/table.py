@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.trial.places import FINDINGS, KEPT
+from benchmarks.trial.push import push_table
 from benchmarks.trial.rows import (
     AGAIN,
     AGAIN_EPOCHS,
@@ -19,10 +20,12 @@ from benchmarks.trial.rows import (
     SCRATCH_MUON,
     SEEDS,
     TRIAL,
+    TWIN,
     Row,
 )
 
 BEGIN, END = "<!-- trial -->", "<!-- end of trial -->"
+PUSH_BEGIN, PUSH_END = "<!-- push -->", "<!-- end of push -->"
 HEAD = (
     "| row | seeds | error | spread | madds, paper | params | highest error while shrinking | "
     "error before, after the cut | highest salience cut |\n|---|---|---|---|---|---|---|---|---|"
@@ -31,8 +34,6 @@ HEAD = (
 
 def write_table() -> None:
     """Replace what stands between the marks of the page."""
-    before, _, rest = FINDINGS.read_text(encoding="utf-8").partition(BEGIN)
-    after = rest.partition(END)[2]
     parts = [
         _table(TRIAL),
         _verdict(),
@@ -42,8 +43,14 @@ def write_table() -> None:
         _ingredients(),
         _again(),
     ]
-    text = "\n\n".join(part for part in parts if part)
-    FINDINGS.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+    _replace(BEGIN, END, "\n\n".join(part for part in parts if part))
+    _replace(PUSH_BEGIN, PUSH_END, push_table(*map(_first_epochs, (TRIAL[0], TWIN))))
+
+
+def _replace(begin: str, end: str, text: str) -> None:
+    before, _, rest = FINDINGS.read_text(encoding="utf-8").partition(begin)
+    after = rest.partition(end)[2]
+    FINDINGS.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
 
 
 def read_runs(row: Row) -> list[dict[str, Any]]:
@@ -59,6 +66,11 @@ def read_runs(row: Row) -> list[dict[str, Any]]:
 
 def _epochs(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def _first_epochs(row: Row) -> list[dict[str, Any]]:
+    runs = read_runs(row)
+    return runs[0]["epochs"] if runs else []
 
 
 def _table(rows: Sequence[Row], *, only_finished: bool = False) -> str:

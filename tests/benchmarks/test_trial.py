@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.trial import ablations, keeping, rivals, running, table
+from benchmarks.trial.push import push_table
 from benchmarks.trial.rows import ABLATIONS, LEARNED, run_names, split_name
 from pcshrink.methods.registry import method_class
 
@@ -108,7 +109,8 @@ def test_findings_show_what_a_single_change_does_to_a_network_that_fits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = tmp_path / "findings.md"
-    page.write_text(f"before\n{table.BEGIN}\nold\n{table.END}\nafter\n")
+    parts = ("before", table.BEGIN, "old", table.END, "between", table.PUSH_BEGIN, "old", table.PUSH_END, "after", "")
+    page.write_text("\n".join(parts))
     monkeypatch.setattr(table, "FINDINGS", page)
     monkeypatch.setattr(table, "KEPT", tmp_path)
     for seed, error, loss in ((0, 8.0, 0.5), (1, 8.4, 0.7)):
@@ -121,9 +123,25 @@ def test_findings_show_what_a_single_change_does_to_a_network_that_fits(
     assert "| Muon, mixup 0.2 | 2 | 8.20 | 0.28 | 0.600 |" in text.splitlines()
     assert text.startswith("before\n")
     assert text.endswith("after\n")
+    assert "\nbetween\n" in text
     assert "old" not in text
 
 
 def test_an_unknown_run_is_said() -> None:
     with pytest.raises(SystemExit, match="there is no run 'lerned-0'"):
         split_name("lerned-0")
+
+
+def test_the_push_stands_beside_its_twin_epoch_by_epoch() -> None:
+    def epochs(*errors: float | None) -> list[dict[str, object]]:
+        rest = {"phase": "shrink", "loss": 0.5, "madds_share": 0.9, "lambda": 1e-3, "highest_selected": 0.8}
+        return [rest | {"epoch": place, "error": error} for place, error in enumerate(errors)]
+
+    lines = push_table(epochs(None, 20.0, None, 25.0), epochs(None, 21.0, None, 22.0)).splitlines()
+    assert lines[0] == "| epoch | 2 | 4 |"
+    assert "| error, % of the twin | 21.0 | 22.0 |" in lines
+    assert lines[-1] == (
+        "Largest error 25.0 %, that of the twin 22.0 %: +3.0 points. Mean difference of the epochs: +1.0 points."
+    )
+    assert "twin" not in push_table(epochs(20.0), [])
+    assert push_table([], []) == ""

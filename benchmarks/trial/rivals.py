@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 
 from benchmarks.trial.places import RIVALS_PAGE
-from benchmarks.trial.rows import OWN_KNOB, RIVALS, TRIAL, Row
+from benchmarks.trial.rows import OWN_KNOB, RIVALS, RIVALS_32, START_32, TRIAL, Row
 from benchmarks.trial.table import read_runs
 from pcshrink.methods.registry import method_class
 from pcshrink.report.references import Reference, references_for
@@ -18,7 +19,8 @@ is left, for a dynamic one the mean over the test set of what really ran, with i
 there. Methods marked "own knob" take no budget. "Paper" is what the paper prints, from longer trainings.
 
     python -m benchmarks.trial run      # what is missing; `keep` and `table` follow
-
+"""
+COLUMNS = """
 | method | kind | seeds | error | spread | madds | params | mem_access | paper: error | madds |
 |---|---|---|---|---|---|---|---|---|---|"""
 
@@ -27,17 +29,25 @@ def write_rivals() -> None:
     """All rows that have a finished run, once there is a rival among them."""
     if not any(read_runs(row) for row in RIVALS):
         return
-    printed = {reference.method: reference for reference in references_for("resnet20", "cifar10")}
-    rows = [row for row in (*TRIAL, *RIVALS) if read_runs(row)]
-    lines = [_line(row, printed.get(_name(row))) for row in rows]
-    slips = [f"- {method}: {row.note}." for method, row in printed.items() if row.note]
-    text = "\n".join([HEAD, *lines, "", "Slips in the printed rows:", "", *slips, ""])
-    RIVALS_PAGE.write_text(text, encoding="utf-8")
+    parts = [HEAD, COLUMNS, *_lines((*TRIAL, *RIVALS), "resnet20")]
+    if any(read_runs(row) for row in RIVALS_32):
+        start = read_runs(START_32)[0]["compact"]["error"]
+        parts += ["", f"ResNet-32 in the same way, from a dense network of {start:.2f} %:", COLUMNS]
+        parts += _lines(RIVALS_32, "resnet32")
+    slips = [f"- {row.method}: {row.note}." for row in references_for("resnet20", "cifar10") if row.note]
+    parts += ["", "Slips in the printed rows:", "", *slips, ""]
+    RIVALS_PAGE.write_text("\n".join(parts), encoding="utf-8")
+
+
+def _lines(rows: Sequence[Row], network: str) -> list[str]:
+    """Those of which a run is finished, with what the paper prints for this network."""
+    printed = {reference.method: reference for reference in references_for(network, "cifar10")}
+    return [_line(row, printed.get(_name(row))) for row in rows if read_runs(row)]
 
 
 def _name(row: Row) -> str:
     """As the paper calls it."""
-    return "PCS" if row is TRIAL[0] else row.title.removesuffix(OWN_KNOB)
+    return "PCS" if row.title == TRIAL[0].title else row.title.removesuffix(OWN_KNOB)
 
 
 def _line(row: Row, paper: Reference | None) -> str:

@@ -49,6 +49,7 @@ class Row:
         title: In the table; a method that takes no budget has ``OWN_KNOB`` in it, since it lands at madds of its own.
         settings: What it changes; ``{seed}`` stands for the seed.
         like: The row whose widths it takes; its run of the same seed must be finished.
+        after: The run whose network it starts from, which must be finished as well.
         plain: The dense network for as many epochs, without gates.
         recipe: What the settings are for.
         common: What all rows of its kind change first.
@@ -60,6 +61,7 @@ class Row:
     title: str
     settings: tuple[str, ...] = ()
     like: str | None = None
+    after: str | None = None
     plain: bool = False
     recipe: str = RECIPE
     common: tuple[str, ...] = COMMON
@@ -92,6 +94,25 @@ RIVALS = (
         )
     ),
     Row("truncation-input", "truncation for each input" + OWN_KNOB, _method("truncation-input", *WARMED_UP)),
+)  # fmt: skip
+# The paper's other network, for which there is no dense start yet.
+START_32 = Row(
+    "start32", "ResNet-32, dense", ("epochs.dense=40",), recipe="cifar10-resnet32-dense", common=AS_SHIPPED,
+    keeps_model=True, seeds=SEEDS[:1],
+)  # fmt: skip
+COMMON_32 = tuple(
+    {
+        f"model.weights={DENSE}": f"model.weights=benchmarks/trial/kept/{START_32.name}-0/model/model.safetensors",
+        "shrink.budget.madds=0.425": "shrink.budget.madds=0.355",
+    }.get(setting, setting)
+    for setting in COMMON
+)
+RIVALS_32 = tuple(
+    Row(
+        f"{name}32", title, _method(name) if name != LEARNED else (), recipe="cifar10-resnet32", common=COMMON_32,
+        after=f"{START_32.name}-0", seeds=SEEDS[:1],
+    )
+    for name, title in ((LEARNED, "PCS, learned widths"), ("fpgm", "FPGM"), ("fbs", "FBS"), ("manidp", "ManiDP"))
 )  # fmt: skip
 AS_TRAINED = (*MUON, "optimizer.lr=0.1", "data.padding_mode=reflect")  # as the recipes that shrink
 TAUGHT = (*SHRINKS, f"distill.weights={TEACHER}")
@@ -178,14 +199,15 @@ ABLATIONS = {
     table: tuple(ablation_row(ablation, setting) for setting in ablation.settings) for table, ablation in NAMED.items()
 }
 _ABLATED = tuple({row.name: row for rows in ABLATIONS.values() for row in rows}.values())
-ROWS = {row.name: row for row in (*TRIAL, *SHIPPED, *RIVALS, *INGREDIENTS, *AGAIN, SCRATCH_MUON, TWIN, *_ABLATED)}
+_ONCE = (TWIN, *_ABLATED, *RIVALS, START_32, *RIVALS_32, SCRATCH_MUON)
+ROWS = {row.name: row for row in (*TRIAL, *SHIPPED, *INGREDIENTS, *AGAIN, *_ONCE)}
 
 
 def run_names() -> list[str]:
     """All runs, the most telling first: every row with one seed, then more seeds, then the others."""
     trial = [f"{row.name}-{seed}" for seed in SEEDS for row in (*TRIAL, *SHIPPED) if seed in row.seeds]
     brief = [f"{row.name}-{seed}" for seed in SEEDS[:2] for row in (*INGREDIENTS, *AGAIN)]
-    return trial + brief + [f"{row.name}-{SEEDS[0]}" for row in (TWIN, *_ABLATED, *RIVALS, SCRATCH_MUON)]
+    return trial + brief + [f"{row.name}-{SEEDS[0]}" for row in _ONCE]
 
 
 def split_name(run: str) -> tuple[Row, int]:

@@ -34,9 +34,11 @@ def recipe_of(run: str, data: Path) -> Recipe:
 
 
 def is_ready(run: str) -> bool:
-    """Whether what a run takes its widths from is there."""
+    """Whether what a run takes its widths from or starts from is there."""
     row, seed = split_name(run)
-    return row.like is None or (KEPT / f"{row.like}-{seed}" / "result.json").is_file()
+    wanted = [row.after] if row.after else []
+    wanted += [f"{row.like}-{seed}"] if row.like else []
+    return all((KEPT / name / "result.json").is_file() for name in wanted)
 
 
 def is_finished(run: str, runs: Path) -> bool:

@@ -37,6 +37,10 @@ def test_a_row_that_takes_widths_waits_for_them(tmp_path: Path, monkeypatch: pyt
     (tmp_path / f"{LEARNED}-0" / "result.json").write_text("{}")
     assert running.is_ready("random-0")
     assert not running.is_ready("random-1")
+    assert not running.is_ready("fpgm32-0")
+    (tmp_path / "start32-0").mkdir()
+    (tmp_path / "start32-0" / "result.json").write_text("{}")
+    assert running.is_ready("fpgm32-0")
 
 
 def test_keeping_takes_results_of_finished_and_the_newest_checkpoint_of_others(
@@ -93,7 +97,8 @@ def test_the_page_of_rivals_has_the_papers_figures_beside_ours(tmp_path: Path, m
     monkeypatch.setattr(rivals, "RIVALS_PAGE", page)
     monkeypatch.setattr(table, "KEPT", tmp_path)
     network = {"error": 9.0, "paper_madds": 17.6e6, "params": 150000, "paper_mem_access": 3e5}
-    for name, error in ((f"{LEARNED}-0", 9.0), (f"{LEARNED}-1", 9.4), ("fbs-0", 9.5)):
+    finished = {f"{LEARNED}-0": 9.0, f"{LEARNED}-1": 9.4, "fbs-0": 9.5, "start32-0": 7.9, f"{LEARNED}32-0": 8.1}
+    for name, error in finished.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "metrics.jsonl").write_text("")
         (tmp_path / name / "result.json").write_text(json.dumps({"compact": network | {"error": error}}))
@@ -103,6 +108,8 @@ def test_the_page_of_rivals_has_the_papers_figures_beside_ours(tmp_path: Path, m
     assert learned in lines
     assert "| FBS | dynamic | 1 | 9.50 |  | 17.60 M | 150,000 | 0.300 M | 9.0 | 19.2 M |" in lines
     assert any(line.startswith("- Hinge: printed so") for line in lines)
+    assert "ResNet-32 in the same way, from a dense network of 7.90 %:" in lines
+    assert "| PCS, learned widths | static | 1 | 8.10 |  | 17.60 M | 150,000 | 0.300 M | 7.6 | 24.9 M |" in lines
 
 
 def test_findings_show_what_a_single_change_does_to_a_network_that_fits(

@@ -15,7 +15,7 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import torch
@@ -106,12 +106,15 @@ def bench_data(epochs: int, images: int) -> None:
           f"{100 * share:.2f} % of an epoch (goal 5 %)", flush=True)  # fmt: skip
 
 
-def bench_runs(images: int, epochs: int, kinds: Collection[str] = tuple(KINDS)) -> dict[str, tuple[float, float]]:
-    """Turns epoch by epoch would be fairer still; the runs follow each other, dense first and last.
+def bench_runs(
+    images: int, epochs: int, kinds: Collection[str] = tuple(KINDS), rounds: int = 3
+) -> dict[str, tuple[float, float]]:
+    """Turns epoch by epoch would be fairer still; the runs follow each other, a dense one before and after each round.
 
     Returns:
-        CPU time of each kind of shrinking run over that of a dense one, and the same of their epochs alone, by the wall
-        clock: what a run does once, such as proving and saving, weighs in a run of a minute and not in one of hours.
+        CPU time of each kind of shrinking run over that of a dense one, the median over the rounds, and the same of
+        their epochs alone, by the wall clock: what a run does once, such as proving and saving, weighs in a run of a
+        minute and not in one of hours.
     """
     running.open_data = lambda recipe, fabric: open_made_up(images)  # type: ignore[assignment]
     base = {"model": {"name": "resnet20"}, "data": {"name": "cifar10", "root": "unused", "batch_size": BATCH},
@@ -121,18 +124,31 @@ def bench_runs(images: int, epochs: int, kinds: Collection[str] = tuple(KINDS)) 
         parts, how = KINDS[kind]
         push, shrink = epochs // parts, {"budget": {"madds": 0.43, "convention": "paper"}, "compact_every": 1, **how}
         recipes.append((kind, {"epochs": {"shrink": push, "settle": epochs - push}, "shrink": shrink}))
-    seconds: dict[str, list[tuple[float, float]]] = {}
-    for kind, own in (*recipes, recipes[0]):
-        began = time.process_time()
-        with tempfile.TemporaryDirectory() as folder:
-            result = running.train(check_recipe(base | own), Path(folder) / "run", quiet=True)
-            taken = time.process_time() - began
-            rows = (result.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        seconds.setdefault(kind, []).append((taken, sum(json.loads(row)["seconds"] for row in rows)))
-        error, madds = result.compact["error"], result.compact["paper_madds"] / 1e6
-        print(f"run: {kind}: {taken:.1f} s of CPU time, error {error:.2f} %, madds {madds:.2f} M", flush=True)
-    whole, epochs_alone = map(statistics.mean, zip(*seconds.pop("dense"), strict=True))
-    return {kind: (runs[0][0] / whole, runs[0][1] / epochs_alone) for kind, runs in seconds.items()}
+    dense = _seconds_of_run(*recipes[0], base)
+    ratios: dict[str, list[tuple[float, float]]] = {kind: [] for kind in kinds}
+    for _ in range(rounds):
+        taken = {kind: _seconds_of_run(kind, own, base) for kind, own in recipes[1:]}
+        before, dense = dense, _seconds_of_run(*recipes[0], base)
+        whole, alone = (statistics.mean(pair) for pair in zip(before, dense, strict=True))
+        for kind, (seconds, in_epochs) in taken.items():
+            ratios[kind].append((seconds / whole, in_epochs / alone))
+    return {kind: (_median(r for r, _ in found), _median(r for _, r in found)) for kind, found in ratios.items()}
+
+
+def _seconds_of_run(kind: str, own: dict[str, object], base: dict[str, object]) -> tuple[float, float]:
+    """CPU time of a run, and what its epochs took by the wall clock."""
+    began = time.process_time()
+    with tempfile.TemporaryDirectory() as folder:
+        result = running.train(check_recipe(base | own), Path(folder) / "run", quiet=True)
+        taken = time.process_time() - began
+        rows = (result.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    error, madds = result.compact["error"], result.compact["paper_madds"] / 1e6
+    print(f"run: {kind}: {taken:.1f} s of CPU time, error {error:.2f} %, madds {madds:.2f} M", flush=True)
+    return taken, sum(json.loads(row)["seconds"] for row in rows)
+
+
+def _median(values: Iterable[float]) -> float:
+    return float(statistics.median(values))
 
 
 def main() -> None:

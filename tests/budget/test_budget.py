@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import pcshrink as pcs
+from pcshrink.budget import cost_model
 from pcshrink.budget.allocate import CostTarget, Limit
 from pcshrink.budget.config import METRICS, BudgetConfig
 from pcshrink.budget.cost_model import CostModel
@@ -77,6 +78,23 @@ def test_the_cost_model_is_exact(name: str, gates: str, convention: str) -> None
     model = CostModel.of(shrinker, example, gates=gates, convention=convention)  # type: ignore[arg-type]
     widths = {g.name: int(torch.randint(1, g.channels + 1, ())) for g in shrinker.groups}
     counted = really(shrinker, example, widths, gates, convention)
+    for metric in METRICS:
+        assert model.cost(model.widths(widths), metric) == pytest.approx(getattr(counted, metric), abs=0.5)
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_costs_known_before_a_cut_are_used_only_if_they_hold(right: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    shrinker, example = gated("resnet20")
+    before = CostModel.of(shrinker, example, convention="paper")
+    if not right:
+        before.slopes = {metric: slopes * 1.01 for metric, slopes in before.slopes.items()}
+    profiles: list[object] = []
+    own = cost_model.profile
+    monkeypatch.setattr(cost_model, "profile", lambda *a: profiles.append(a) or own(*a))
+    model = CostModel.of(shrinker, example, convention="paper", before=before)
+    assert (len(profiles) < len(model.names)) == right
+    widths = {g.name: int(torch.randint(1, g.channels + 1, ())) for g in shrinker.groups}
+    counted = really(shrinker, example, widths, "keep", "paper")
     for metric in METRICS:
         assert model.cost(model.widths(widths), metric) == pytest.approx(getattr(counted, metric), abs=0.5)
 

@@ -88,6 +88,7 @@ class CostModel:
         *,
         gates: Literal["keep", "fold"] = "keep",
         convention: Convention = "layers",
+        before: CostModel | None = None,
     ) -> CostModel:
         """Measure a gated model.
 
@@ -96,6 +97,8 @@ class CostModel:
             example_input: As for ``attach_``.
             gates: Whether the gates stay, and so count, in the compact network.
             convention: How madds and mem_access are counted.
+            before: The costs before channels were cut; what they say holds on, which is seen from two measurements
+                instead of one for each group.
         """
         names = [g.name for g in shrinker.groups]
         full = np.array([g.channels for g in shrinker.groups], dtype=np.float64)
@@ -104,18 +107,21 @@ class CostModel:
         if gates == "keep":
             terms += _gates(shrinker)
         model = cls(names, full, terms)
-        model._fit(shrinker, meter)
+        model._fit(shrinker, meter, before)
         return model
 
-    def _fit(self, shrinker: Shrinker, meter: _Meter) -> None:
+    def _fit(self, shrinker: Shrinker, meter: _Meter, before: CostModel | None) -> None:
+        whole = meter({})
+        halves = {g.name: torch.arange(g.channels) < max(g.channels // 2, 1) for g in shrinker.groups}
+        narrow, widths = meter(halves), np.maximum(self.full // 2, 1)
+        if before is not None and before.names == self.names:
+            self.slopes, self.base = {m: before.slopes[m] for m in METRICS}, {m: before.base[m] for m in METRICS}
+            if self._says(self.full, whole) and self._says(widths, narrow):
+                return
         self.slopes = {m: np.zeros(len(self.full)) for m in METRICS}
         self.base = dict.fromkeys(METRICS, 0.0)
-        whole = meter({})
         self.base = {m: getattr(whole, m) - self.cost(self.full, m) for m in METRICS}
-        halves = {g.name: torch.arange(g.channels) < max(g.channels // 2, 1) for g in shrinker.groups}
-        narrow = meter(halves)
-        widths = np.maximum(self.full // 2, 1)
-        if all(abs(getattr(narrow, m) - self.cost(widths, m)) < 0.5 for m in METRICS):
+        if self._says(widths, narrow):
             return
         rest = dict(self.base)
         for index, name in enumerate(self.names):
@@ -127,6 +133,9 @@ class CostModel:
                     left = getattr(narrow, m) - self._by_kernels(one, m)
                     self.slopes[m][index] = (rest[m] - left) / (self.full[index] - one[index])
         self.base = {m: rest[m] - float(self.slopes[m] @ self.full) for m in METRICS}
+
+    def _says(self, widths: Floats, measured: Profile) -> bool:
+        return all(abs(getattr(measured, m) - self.cost(widths, m)) < 0.5 for m in METRICS)
 
     def set_times(self, times: LayerTimes) -> None:
         """Know what the layers take as well: the quantity "latency", in seconds."""

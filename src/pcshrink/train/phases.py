@@ -172,7 +172,9 @@ class Phases:
 
     def _cost_model(self, shrinker: Shrinker) -> CostModel:
         settings = self.session.settings
-        return CostModel.of(shrinker, self.session.example, gates=settings.gates, convention=settings.convention)
+        return CostModel.of(
+            shrinker, self.session.example, gates=settings.gates, convention=settings.convention, before=self.costs
+        )
 
     def _measure(self, shrinker: Shrinker) -> None:
         """Know what the network costs, and tell the method what it is to meet."""

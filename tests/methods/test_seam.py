@@ -111,7 +111,7 @@ class Slimming(Method[SlimmingConfig]):
         }
 
 
-SHORT = {"dense": 1, "warmup": 0, "shrink": 1, "settle": 2}
+SHORT = {"dense": 1, "warmup": 0, "shrink": 1, "settle": 4}
 
 
 @pytest.mark.train

@@ -38,6 +38,8 @@ WARMED_UP = ("epochs.warmup=5", "epochs.shrink=15")
 BLENDED = "shrink.fold_over=0.5"
 OWN_KNOB = " (own knob)"
 MUON = ("optimizer.name=muon",)
+# Networks that train on at a high rate are known to forget how they were cut.
+LOW = "optimizer.settle_lr=0.03"
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,12 @@ TRIAL = (
     Row("uniform", "PCS, uniform widths", ("shrink.allocation=uniform",)),
     Row("learned-madds", "PCS, learned widths, price madds", ("shrink.price=madds",)),
     Row("torch-pruning", "Torch-Pruning, group norm", _method("torch-pruning")),
-)
+    Row("learned-low", "PCS, learned widths, settling from 0.03", (LOW,), seeds=SEEDS[:1]),
+    Row(
+        "random-low", "random channels at the learned widths, settling from 0.03",
+        _method("random", "shrink.draw={seed}", LOW), like=LEARNED, seeds=SEEDS[:1],
+    ),
+)  # fmt: skip
 RIVALS = (
     *(
         Row(name, title, _method(name))

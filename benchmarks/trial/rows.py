@@ -131,6 +131,8 @@ SHIPPED = tuple(
         ("shipped-dense", "ResNet-20, dense", f"{RECIPE}-dense", ("epochs.dense=200", *AS_TRAINED), SEEDS[:1]),
     )
 )
+PUBLISHED = ("distill.teacher=resnet56", "distill.args.shortcut=A", f"distill.weights={TEACHER}")
+SOFT = ("distill.loss=soft", "distill.temperature=4", "distill.weight=0.9")
 # What may make a row better: the first row in fewer epochs, with one thing changed.
 BRIEF = ("epochs.shrink=5", "epochs.settle=10")
 INGREDIENTS = tuple(
@@ -174,6 +176,7 @@ AGAIN = tuple(
         ("cutout", "Muon, cutout of 8 pixels", (*MUON, "data.cutout=8")),
         ("reflect", "Muon, padding by reflection", (*MUON, "data.padding_mode=reflect")),
         ("smooth", "Muon, label smoothing 0.1", (*MUON, "train.label_smoothing=0.1")),
+        ("taught", "Muon, taught by a ResNet-56, soft targets", (*MUON, *PUBLISHED, *SOFT)),
     )
 )
 SCRATCH_MUON = Row(

@@ -10,7 +10,8 @@ from benchmarks.trial.places import KEPT, UNFINISHED
 from benchmarks.trial.rows import run_names, split_name
 from pcshrink.train.checkpoint import Checkpoints
 
-FACTS = ("recipe.yaml", "metrics.jsonl", "result.json", "history.bin")
+FACTS = ("recipe.yaml", "metrics.jsonl", "result.json")
+HISTORY = "history.bin"  # most of what a run weighs
 
 
 def keep_all(runs: Path) -> None:
@@ -25,10 +26,10 @@ def keep_all(runs: Path) -> None:
 
 def keep_finished(name: str, runs: Path) -> None:
     """Keep the result of a run, and its network if others need it."""
-    folder = runs / name
-    for file in FACTS:
+    folder, (row, seed) = runs / name, split_name(name)
+    for file in FACTS if seed else (*FACTS, HISTORY):  # figures are drawn of the first seed
         _copy(folder / file, KEPT / name / file)
-    if split_name(name)[0].keeps_model:
+    if row.keeps_model:
         shutil.copytree(folder / "model", KEPT / name / "model", dirs_exist_ok=True)
     shutil.rmtree(UNFINISHED / name, ignore_errors=True)
     error = json.loads((folder / "result.json").read_text(encoding="utf-8"))["compact"]["error"]
@@ -38,7 +39,7 @@ def keep_finished(name: str, runs: Path) -> None:
 def _keep_unfinished(name: str, folder: Path) -> None:
     newest = Checkpoints(folder / "checkpoints").written()[-1]
     shutil.rmtree(UNFINISHED / name, ignore_errors=True)
-    for file in ("recipe.yaml", "metrics.jsonl", "history.bin", "dense.safetensors"):
+    for file in ("recipe.yaml", "metrics.jsonl", HISTORY, "dense.safetensors"):
         _copy(folder / file, UNFINISHED / name / file)
     _copy(newest, UNFINISHED / name / "checkpoints" / newest.name)
     print(f"{name}: unfinished, {newest.name}")

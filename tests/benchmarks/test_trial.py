@@ -59,10 +59,16 @@ def test_keeping_takes_results_of_finished_and_the_newest_checkpoint_of_others(
 
     (going / "model").mkdir()
     (going / "model" / "pcshrink.json").write_text("{}")
-    (going / "result.json").write_text(json.dumps({"compact": {"error": 8.0}}))
+    first = runs / "uniform-0"
+    first.mkdir()
+    for folder in (going, first):
+        (folder / "history.bin").write_text("every step")
+        (folder / "result.json").write_text(json.dumps({"compact": {"error": 8.0}}))
     keeping.keep_all(runs)
     assert (kept / f"{LEARNED}-1" / "model" / "pcshrink.json").is_file()
     assert not (unfinished / f"{LEARNED}-1").exists()
+    assert (kept / "uniform-0" / "history.bin").is_file()
+    assert not (kept / f"{LEARNED}-1" / "history.bin").exists()  # figures are drawn of first seeds
 
 
 def test_rows_of_a_table_have_the_same_epochs_and_what_is_the_same_is_one_run() -> None:

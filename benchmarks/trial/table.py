@@ -1,4 +1,4 @@
-"""Write what was kept into ``docs/findings.md``."""
+"""Write what was kept into ``docs/findings.md``, and the first row beside the others into the README."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.trial.places import FINDINGS, KEPT
+from benchmarks.trial.places import FINDINGS, KEPT, README
 from benchmarks.trial.push import push_table
 from benchmarks.trial.rows import (
     AGAIN,
@@ -25,6 +25,7 @@ from benchmarks.trial.rows import (
 )
 
 BEGIN, END = "<!-- trial -->", "<!-- end of trial -->"
+VARIANTS = {"learned-blend", "learned-muon", "learned-madds", "learned-low", "random-low"}
 PUSH_BEGIN, PUSH_END = "<!-- push -->", "<!-- end of push -->"
 HEAD = (
     "| row | seeds | error | spread | madds, paper | params | highest error while shrinking | "
@@ -43,14 +44,23 @@ def write_table() -> None:
         _ingredients(),
         _again(),
     ]
-    _replace(BEGIN, END, "\n\n".join(part for part in parts if part))
-    _replace(PUSH_BEGIN, PUSH_END, push_table(*map(_first_epochs, (TRIAL[0], TWIN))))
+    _replace(FINDINGS, BEGIN, END, "\n\n".join(part for part in parts if part))
+    _replace(FINDINGS, PUSH_BEGIN, PUSH_END, push_table(*map(_first_epochs, (TRIAL[0], TWIN))))
+    _replace(README, BEGIN, END, _errors_alone())
 
 
-def _replace(begin: str, end: str, text: str) -> None:
-    before, _, rest = FINDINGS.read_text(encoding="utf-8").partition(begin)
+def _replace(page: Path, begin: str, end: str, text: str) -> None:
+    before, _, rest = page.read_text(encoding="utf-8").partition(begin)
     after = rest.partition(end)[2]
-    FINDINGS.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
+    page.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
+
+
+def _errors_alone() -> str:
+    """The first row and what it is compared with, without its own variants."""
+    rows = [row for row in TRIAL if row.name not in VARIANTS and read_runs(row)]
+    rows.sort(key=lambda row: statistics.mean(run["compact"]["error"] for run in read_runs(row)))
+    lines = [f"| {row.title} | {len(read_runs(row))} | {_error_and_spread(read_runs(row))} |" for row in rows]
+    return "\n".join(["| | seeds | error, % | spread |\n|---|---|---|---|", *lines])
 
 
 def read_runs(row: Row) -> list[dict[str, Any]]:

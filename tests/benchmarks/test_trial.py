@@ -125,6 +125,9 @@ def test_findings_show_what_a_single_change_does_to_a_network_that_fits(
     parts = ("before", table.BEGIN, "old", table.END, "between", table.PUSH_BEGIN, "old", table.PUSH_END, "after", "")
     page.write_text("\n".join(parts))
     monkeypatch.setattr(table, "FINDINGS", page)
+    readme = tmp_path / "README.md"
+    readme.write_text(f"head\n{table.BEGIN}\nold\n{table.END}\nfoot\n")
+    monkeypatch.setattr(table, "README", readme)
     monkeypatch.setattr(table, "KEPT", tmp_path)
     for seed, error, loss in ((0, 8.0, 0.5), (1, 8.4, 0.7)):
         folder = tmp_path / f"again-mixup-{seed}"
@@ -138,6 +141,9 @@ def test_findings_show_what_a_single_change_does_to_a_network_that_fits(
     assert text.endswith("after\n")
     assert "\nbetween\n" in text
     assert "old" not in text
+    assert readme.read_text() == (
+        f"head\n{table.BEGIN}\n| | seeds | error, % | spread |\n|---|---|---|---|\n{table.END}\nfoot\n"
+    )
 
 
 def test_an_unknown_run_is_said() -> None:

@@ -20,7 +20,7 @@ from pcshrink.train.recipe.read import dump_recipe, load_recipe
 from pcshrink.train.recipe.schema import Recipe
 
 SECONDS_BETWEEN_LOOKS = 1.0
-# Large pages and no return of memory to the system: 3 % off a step where glibc and the kernel can do it.
+# Large pages, and no return of memory to the system, where glibc and the kernel can do it.
 GLIBC = {"hugetlb": 1, "mmap_max": 0, "trim_threshold": 2**33, "top_pad": 2**28}
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",

@@ -20,12 +20,6 @@ from pcshrink.train.recipe.read import dump_recipe, load_recipe
 from pcshrink.train.recipe.schema import Recipe
 
 SECONDS_BETWEEN_LOOKS = 1.0
-# Large pages, and no return of memory to the system, where glibc and the kernel can do it.
-GLIBC = {"hugetlb": 1, "mmap_max": 0, "trim_threshold": 2**33, "top_pad": 2**28}
-ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1",
-    "GLIBC_TUNABLES": ":".join(f"glibc.malloc.{name}={value}" for name, value in GLIBC.items()),
-}
 
 
 def recipe_of(run: str, data: Path) -> Recipe:
@@ -89,7 +83,7 @@ def _start(name: str, runs: Path, data: Path, core: int) -> subprocess.Popen[byt
     with (folder / "log.txt").open("ab") as log:
         child = subprocess.Popen(
             command, cwd=PROJECT, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            env=dict(os.environ) | ENVIRONMENT,
+            env=dict(os.environ) | {"OMP_NUM_THREADS": "1"},
         )  # fmt: skip
     os.sched_setaffinity(child.pid, {core})
     return child

@@ -25,7 +25,6 @@ from benchmarks.trial.rows import (
 )
 
 BEGIN, END = "<!-- trial -->", "<!-- end of trial -->"
-VARIANTS = {"learned-blend", "learned-muon", "learned-madds", "learned-low", "random-low"}
 PUSH_BEGIN, PUSH_END = "<!-- push -->", "<!-- end of push -->"
 HEAD = (
     "| row | seeds | error | spread | madds, paper | params | highest error while shrinking | "
@@ -57,7 +56,7 @@ def _replace(page: Path, begin: str, end: str, text: str) -> None:
 
 def _errors_alone() -> str:
     """The first row and what it is compared with, without its own variants."""
-    rows = [row for row in TRIAL if row.name not in VARIANTS and read_runs(row)]
+    rows = [row for row in TRIAL if not row.variant and read_runs(row)]
     rows.sort(key=lambda row: statistics.mean(run["compact"]["error"] for run in read_runs(row)))
     lines = [f"| {row.title} | {len(read_runs(row))} | {_error_and_spread(read_runs(row))} |" for row in rows]
     return "\n".join(["| | seeds | error, % | spread |\n|---|---|---|---|", *lines])
@@ -137,7 +136,7 @@ def _again() -> str:
     lines = [_again_line(row) for row in AGAIN if read_runs(row)]
     head = (
         f"The cut network of `{LEARNED}-0` trained for {AGAIN_EPOCHS} epochs more, from learning rate 0.1; the loss is "
-        "that of the last epoch on training images:"
+        "that of the last epoch on training images, with a teacher's part where there is one:"
     )
     return (
         "\n".join([f"{head}\n\n| row | seeds | error | spread | loss |\n|---|---|---|---|---|", *lines])
